@@ -40,9 +40,8 @@ class Machine:
         self.rounding = False
         self.dark = False  # there is no power
         self.operations = 0  # of the disk, that change something
-        self.cut: tuple[int, bool] | None = (
-            None  # the power fails at this one; after it took effect
-        )
+        # the power fails at this one; after it took effect
+        self.cut: tuple[int, bool] | None = None
         self.cut_within = ""  # the kind of the operation at which it has failed
         self.written_at = 0.0  # the server's time when it last wrote records
         self.synced_at = 0.0  # and when those that are synced in the background were written

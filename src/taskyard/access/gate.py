@@ -1,4 +1,4 @@
-"""Where clients say who they are."""
+"""Authentication: finds the user behind a name, password, token or certificate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from taskyard.access.principal import ANONYMOUS, Principal
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user, and what stands for the secrets that they are recognised by."""
+    """A user, and what their secrets are checked against."""
 
     principal: Principal
     password: bytes = field(default=b"", repr=False)  # b"": they have none
@@ -20,7 +20,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class RequestRef:
-    """How the log names the command by which somebody says who they are."""
+    """How the log names the command that logs in."""
 
     connection_number: int = 0
     request_id: str = ""
@@ -30,16 +30,16 @@ NO_REQUEST: Final = RequestRef()
 
 
 class Authenticator(Protocol):
-    """Recognises users. The answer may take a while, and takes longer after wrong ones."""
+    """Authenticates users. A check may take a while, and takes longer after failures."""
 
     @property
     def has_users(self) -> bool:
-        """Whether there is anybody to be recognised as."""
+        """Whether there are users."""
         ...
 
     @property
     def anonymous(self) -> Principal:
-        """What those may do who have not said who they are."""
+        """The permissions of clients that have not logged in."""
         ...
 
     @property
@@ -49,12 +49,12 @@ class Authenticator(Protocol):
 
     @property
     def failed_logins(self) -> int:
-        """How often a name, password or token was wrong."""
+        """How many logins had a wrong name, password or token."""
         ...
 
     @property
     def overload_refusals(self) -> int:
-        """How often nobody had the time to look."""
+        """How many logins were refused because too many checks were waiting."""
         ...
 
     @property
@@ -63,9 +63,9 @@ class Authenticator(Protocol):
         ...
 
     def cached_login(self, address: str, name: str, secret: str) -> Principal | None:
-        """Who that is, if it is right and takes no time to find out; None: `log_in` will tell.
+        """Return the user if this login is cached; None: call `log_in`.
 
-        Asked before that, it spares those a round of the loop who log in with every request.
+        This spares clients that log in with every request a round of the loop.
         """
         ...
 
@@ -77,15 +77,15 @@ class Authenticator(Protocol):
         done: Callable[[Principal | None], None],
         request: RequestRef = NO_REQUEST,
     ) -> None:
-        """Ask with a password, or with a token if `name` is empty; None: it is wrong.
+        """Check a password, or a token if `name` is empty; the result is None if it is wrong.
 
-        `done` is called on the loop in a turn of its own, never from inside of this call.
-        `address` is the client's host, without the port.
+        `done` is called on the loop in a turn of its own, never from within this call. `address` is
+        the client's host, without the port.
         """
         ...
 
     def find_by_certificate(self, certificate: str) -> Principal | None:
-        """Whose TLS client certificate has this common name."""
+        """Return the user whose TLS client certificate has this common name."""
         ...
 
     def account(self, name: str) -> Account | None:
@@ -94,7 +94,7 @@ class Authenticator(Protocol):
 
 
 class OpenAuthenticator:
-    """No users are configured: everybody may do everything."""
+    """No users are configured: every client has full access."""
 
     @property
     def has_users(self) -> bool:
@@ -141,7 +141,7 @@ class OpenAuthenticator:
 
 
 def authenticate_certificate(authenticator: Authenticator, certificate: str) -> Principal:
-    """Who a client is that has said nothing yet, but may have shown a certificate."""
+    """Return the principal of a client that has not logged in, but may have shown a certificate."""
     holder = authenticator.find_by_certificate(certificate) if certificate else None
     return (
         authenticator.anonymous
@@ -151,11 +151,11 @@ def authenticate_certificate(authenticator: Authenticator, certificate: str) -> 
 
 
 def may_connect(authenticator: Authenticator, principal: Principal) -> bool:
-    """Whether one more connection may be this user's."""
+    """Whether this user may have one more connection."""
     most = authenticator.max_connections_per_user
     return not most or not principal.name or principal.connections < most
 
 
 def host_of(peer: str) -> str:
-    """The host of a client's address, which attempts to log in are counted by."""
+    """The host of a client's address, by which login attempts are counted."""
     return peer.rpartition(":")[0]

@@ -1,9 +1,9 @@
-"""The gate of a server that has users.
+"""Authenticates the users of a server.
 
-Passwords are checked off the loop, few at a time. One address is asked about at a time, and waits
-longer after each wrong answer; nobody else waits for it. What was right is known again for a while
-without another check, but not to an address that tries one secret after the other for that name.
-Secrets are kept nowhere, and stand in no text.
+Passwords are checked off the loop, few at a time. Each address has one check at a time, and waits
+longer after each failure; other addresses do not wait for it. A correct login is cached for a
+while, but not for an address that tries one secret after the other for that name. Secrets are
+stored nowhere, and appear in no text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = logging.getLogger("taskyard")
 
 
 class UserAuthenticator:
-    """A Gate (see gate.py) with users."""
+    """An Authenticator (see gate.py) with users."""
 
     def __init__(
         self, users: Users, clock: Clock, scheduler: Scheduler, max_connections_per_user: int = 0
@@ -74,7 +74,7 @@ class UserAuthenticator:
         return self._registry.anonymous
 
     def replace_users(self, users: Users) -> None:
-        """From now on these are the users; whoever asks is looked at anew."""
+        """Replace the users; logins from now on are checked against these."""
         self._users_version += 1
         self._cached_logins.clear()
         self._registry.replace_users(users)
@@ -135,7 +135,7 @@ class UserAuthenticator:
             del self._cached_logins[next(iter(self._cached_logins))]  # the oldest
         self._cached_logins[digest] = (principal, self._clock.now() + CACHED_LOGIN_US)
 
-    # The course of an attempt: the line of its address, the line for a check, the check
+    # The course of an attempt: the queue of its address, the queue for a check, the check
 
     def _start_next(self, throttle: AddressThrottle[_LoginAttempt]) -> None:
         if throttle.busy or not throttle.queue:
@@ -226,7 +226,9 @@ class UserAuthenticator:
             log.warning("wrong name, password or token", extra={"fields": told})
 
     def _refuse_overloaded(self, callbacks: list[OnLogin], request: RequestRef) -> None:
-        """There is no time to look at it, and who sends so many must not get answers sooner."""
+        """Refuse without a check, and late, so that sending many logins does not bring answers
+        sooner.
+        """
         self.overload_refusals += 1
         if self.overload_refusals & (self.overload_refusals - 1) == 0:
             told = {
@@ -241,7 +243,7 @@ class UserAuthenticator:
 
 
 class _LoginAttempt:
-    """A name and a password that are not known yet, and all who wait to hear of it."""
+    """A login that is not cached, and the callbacks that wait for its result."""
 
     def __init__(
         self,
@@ -279,7 +281,7 @@ class _LoginAttempt:
 
 
 class _LoginReply:
-    """What those who have asked are told, in a turn of its own."""
+    """The result of a login, delivered in a turn of its own."""
 
     def __init__(self, callbacks: list[OnLogin], principal: Principal | None) -> None:
         self._callbacks = callbacks

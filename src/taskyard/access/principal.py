@@ -1,4 +1,4 @@
-"""Who asks, and what they may do. Every request of every dialect has a principal."""
+"""Principals and their permissions. Every request of every protocol has a principal."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def _matches(parts: list[str], name: str) -> bool:
 
 
 class Principal:
-    """A user who has been recognised, or nobody in particular.
+    """A user who has authenticated, or an anonymous client.
 
-    One object a user for as long as the server runs: its rules change in place when they are
-    read again, so that connections which are open notice.
+    There is one object for a user as long as the server runs: its rules change in place when the
+    users are reloaded, so that open connections follow.
     """
 
     def __init__(
@@ -93,7 +93,9 @@ class Principal:
         return action in known
 
     def grants_uncached(self, action: str, queue: str) -> bool:
-        """The same, looked up in the rules each time: for other threads than the event loop's."""
+        """The same, looked up in the rules without the cache: for other threads than the event
+        loop's.
+        """
         return self.is_superuser or action in self._granted_actions(queue)
 
     def may_on_any_queue(self, action: str) -> bool:
@@ -101,11 +103,11 @@ class Principal:
         return self.is_superuser or any(action in rule.actions for rule in self._rules)
 
     def has_no_permissions(self) -> bool:
-        """Whether it may do nothing at all."""
+        """Whether it has no permissions at all."""
         return not self.is_superuser and not self._rules
 
     def needs_login(self) -> bool:
-        """Whether it has to say who it is before it can do anything."""
+        """Whether the client has to log in before it can do anything."""
         return not self.name and self.has_no_permissions()
 
     def check_permission(self, action: str, queue: str) -> None:

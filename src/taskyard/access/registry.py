@@ -1,4 +1,4 @@
-"""The users there are now, and how they are found: by name, token or certificate."""
+"""The current users, found by name, token or certificate."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ class UserRegistry:
         return len(self._principals)
 
     def replace_users(self, users: Users) -> None:
-        """From now on these are the users. Those who are not among them may do nothing, and will
-        not even if one of the same name comes back: that one has to log in again."""
+        """Replace the users. Those that are no longer among them lose all permissions, and do not
+        get them back with a later user of the same name: that one has to log in again.
+        """
         before, self._principals = self._principals, {}
         self._accounts = {}
         self._passwords = {}
@@ -79,7 +80,7 @@ class UserRegistry:
         return self._tokens.get(token_digest(token))
 
     def password_of(self, name: str) -> PasswordHash:
-        """For a name that nobody has, or that has no password, one that no password fits."""
+        """For a name without a user or a password, return a hash that no password matches."""
         known = self._passwords.get(name)
         if known is not None:
             return known

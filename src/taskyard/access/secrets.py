@@ -80,7 +80,7 @@ def hash_password(password: str, cost: Cost = DEFAULT_COST) -> PasswordHash:
 
 
 def dummy_hash(cost: Cost) -> PasswordHash:
-    """One that nobody's password fits, which takes as long to find out."""
+    """Return a hash that no password matches, and that takes as long to check."""
     return PasswordHash(cost, secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_KEY_BYTES))
 
 
@@ -116,7 +116,7 @@ def read_token_digest(text: str) -> bytes:
 
 
 def credential_digest(key: bytes, name: str, secret: str) -> bytes:
-    """Stands for a name and a secret where they are to be known again, but not to be kept."""
+    """Return a digest of a name and a secret, to compare them without storing them."""
     first = _bytes(name)
     size = len(first).to_bytes(8, "big")
     return hashlib.blake2b(size + first + _bytes(secret), key=key, digest_size=32).digest()

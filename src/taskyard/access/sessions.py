@@ -101,7 +101,7 @@ class BrowserSessions:
         done: Callable[[str, BrowserSession | None], None],
         request: RequestRef = NO_REQUEST,
     ) -> None:
-        """Ask the gate, as every login does; gives the text of a cookie too."""
+        """Authenticate like every login; the result has the text of a cookie too."""
         self.authenticator.log_in(
             address, name, secret, _PendingLogin(self, name, secret, done).on_result, request
         )
@@ -123,7 +123,7 @@ class BrowserSessions:
         return text, BrowserSession(principal, end * SECOND)
 
     def find_session(self, text: str) -> BrowserSession | None:
-        """Whose session that is, if there is such a one."""
+        """Return the session of this cookie, if it is valid."""
         found = _COOKIE_PATTERN.fullmatch(text)
         key = self._key.find()
         if found is None or not key:
@@ -144,7 +144,7 @@ class BrowserSessions:
 
 
 class _PendingLogin:
-    """One that waits for the gate."""
+    """A login that waits for the authenticator."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""How often each address was wrong of late, and how long it has to wait for that.
+"""Counts the recent login failures of each address, and how long it has to wait for them.
 
-Addresses of IPv6 are counted by their networks of 64 bits: everybody has as many as they like in
+IPv6 addresses are counted by their networks of 64 bits: everyone has any number of addresses in
 their own.
 """
 
@@ -10,9 +10,8 @@ import ipaddress
 from collections import OrderedDict, deque
 from typing import Final, Generic, TypeVar
 
-FIRST_DELAY_US: Final = (
-    250_000  # microseconds that the first wrong answer takes; each further one twice
-)
+# microseconds that the first wrong answer takes; each further one twice
+FIRST_DELAY_US: Final = 250_000
 MAX_DELAY_US: Final = 8_000_000
 FORGET_AFTER_US: Final = 600_000_000  # after which it is forgotten
 MAX_ADDRESSES: Final = 10_000  # addresses that are remembered
@@ -25,7 +24,7 @@ T = TypeVar("T")
 
 
 class AddressThrottle(Generic[T]):
-    """One address, and those who ask from there, one after the other."""
+    """The failures of one address, and its logins, which run one after the other."""
 
     def __init__(self, network: str) -> None:
         self.network = network
@@ -36,7 +35,7 @@ class AddressThrottle(Generic[T]):
         self.queue: deque[T] = deque()
 
     def record_failure(self, now: int) -> int:
-        """Count it; gives the time of its answer."""
+        """Count a failure; return the time of its answer."""
         self.failures += 1
         self.last_failure_at = now
         self.retry_at = now + min(
@@ -46,7 +45,7 @@ class AddressThrottle(Generic[T]):
 
 
 class LoginThrottle(Generic[T]):
-    """Those that were heard of lately."""
+    """The addresses with recent logins."""
 
     def __init__(self, max_addresses: int = MAX_ADDRESSES) -> None:
         self._max_addresses = max_addresses
@@ -68,7 +67,7 @@ class LoginThrottle(Generic[T]):
         return place
 
     def _evict_idle(self) -> None:
-        """Not by dropping one where somebody waits: their turns are kept there."""
+        """Drop one address; not one with logins that wait, since they are kept there."""
         if len(self._addresses) < self._max_addresses:
             return
         for name, place in self._addresses.items():
@@ -78,11 +77,11 @@ class LoginThrottle(Generic[T]):
 
 
 class GuessCounter:
-    """Which names were tried with secrets that nobody knew, by address.
+    """Counts the wrong secrets tried for a name, by address.
 
-    What is known already is answered at once, what is not waits in line: to whoever tries many
-    secrets, having to wait would be an answer. So a name that was tried often waits in any case.
-    The keys and marks stand for names and secrets, and are not those.
+    A cached login is answered at once, any other is queued: to a client that tries many secrets,
+    that delay would be an answer. So a name with many guesses is queued in any case. The digests
+    stand for names and secrets, and do not contain them.
     """
 
     def __init__(self, max_names: int = MAX_GUESSED_NAMES) -> None:

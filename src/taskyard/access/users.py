@@ -90,7 +90,7 @@ def parse_users(text: str, file: str) -> Users:
 
 
 def is_accessible_to_others(path: Path) -> bool:
-    """Whether users of this machine who have nothing to do with it can read or change it."""
+    """Whether other users of this machine can read or change the file."""
     return bool(path.stat().st_mode & stat.S_IRWXO)
 
 

@@ -1,2 +1,3 @@
-"""Backups of a journal, made beside a running server or without one, and data directories made of
-them. Knows files and the journal, and nothing of connections or commands."""
+"""Backups of a journal, made with or without a running server, and data directories restored from
+them. Knows files and the journal, and nothing of connections or commands.
+"""

@@ -1,14 +1,14 @@
-"""What can be wrong with a backup, in words for the operator."""
+"""Errors of backups, in words for the operator."""
 
 from taskyard.journal.errors import JournalError
 
 
 class BadBackup(JournalError):
-    """It is not what was backed up, so nothing is made of it."""
+    """The backup is damaged or incomplete, so it is not restored."""
 
 
 class TargetExists(JournalError):
-    """Something stands where a backup or a data directory was to be made."""
+    """The target of a backup or restore exists already."""
 
 
 class JournalCompactedTooFast(JournalError):

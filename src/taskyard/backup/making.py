@@ -33,13 +33,13 @@ _MAX_ATTEMPTS: Final = 20  # in which segments may be dropped before they were c
 
 
 def ignore_progress(_: int) -> None:
-    """Told of bytes when nobody wants to be."""
+    """Ignore the progress."""
 
 
 def make_backup(
     source: BackupSource, disk: Disk, now: int, on_copied: Callable[[int], None] = ignore_progress
 ) -> Manifest:
-    """Fill the empty directory `disk`; `told` hears how many more bytes were copied."""
+    """Fill the empty directory `disk`; `on_copied` is called with the bytes of each chunk."""
     copy = _SegmentCopy(source, disk.directory(SEGMENTS), on_copied)
     for _ in range(_MAX_ATTEMPTS):
         look = source.read_extent()
@@ -56,7 +56,7 @@ def make_backup(
 
 
 def replay_copy(directory: Disk, identity: Identity, end: int, last_seq: int) -> Recovery:
-    """Check every frame and apply all records; they must go exactly so far."""
+    """Check every frame and apply all records; they must end exactly there."""
     recovery = Recovery(directory, identity, State(EngineSettings()))
     with GarbageCollectionPaused():
         recovery.run()
@@ -69,7 +69,7 @@ def replay_copy(directory: Disk, identity: Identity, end: int, last_seq: int) ->
 
 
 class _SegmentCopy:
-    """The segments that were copied, and what is known of them."""
+    """The segments that were copied, and their sizes and checksums."""
 
     def __init__(
         self, source: BackupSource, directory: Disk, on_copied: Callable[[int], None]
@@ -80,7 +80,7 @@ class _SegmentCopy:
         self._on_copied = on_copied
 
     def copy_extent(self, extent: BackupExtent) -> None:
-        """Have exactly what `look` says, each file on disk for good."""
+        """Copy exactly the segments of `extent`, each synced to disk."""
         wanted = {segment.name: segment for segment in extent.segments}
         for name, part in list(self.parts.items()):
             if name not in wanted or wanted[name].size != part.bytes:

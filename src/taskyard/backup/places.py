@@ -25,10 +25,10 @@ _NAMES_OF_EMPTY: Final = {_LOCK_FILE, "lost+found"}  # what an empty data direct
 
 @contextmanager
 def create_directory(path: Path) -> Iterator[RealDisk]:
-    """A directory that gets its name at the end, when all in it is on disk for good.
+    """Make a directory that gets its name at the end, when everything in it is synced.
 
-    If that does not come, nothing is left; a process that was killed leaves one whose name ends in
-    .partial, which the next one to make it removes.
+    If that fails, nothing is left; a process that was killed leaves one whose name ends in
+    .partial, which the next backup to that path removes.
     """
     if os.path.lexists(path):
         raise TargetExists(f"{path} exists already; a backup never replaces anything")
@@ -84,9 +84,8 @@ def open_backup(path: Path) -> RealDisk:
 
 @contextmanager
 def open_empty_data(path: Path) -> Iterator[RealDisk]:
-    """A data directory without anything in it, or with what a restore has left that was cut off.
-
-    No server can have it meanwhile.
+    """Open an empty data directory, or one with what an interrupted restore has left. No server can
+    open it meanwhile.
     """
     _check_empty(path)
     disk = RealDisk(str(path))

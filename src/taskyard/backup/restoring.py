@@ -1,8 +1,8 @@
-"""Checking a backup, and making a data directory of it that a server can go on with.
+"""Checks a backup, and makes a data directory of it that a server can start from.
 
-The journal gets a new timeline, since the numbers of records behind the backup are given again.
-Jobs and starts are counted on from further up, so that those of which it knows nothing, since they
-came after the backup, are not taken for others.
+The journal gets a new timeline, since the numbers of records after the backup are used again.
+Numbers of jobs and starts continue further up, so that those after the backup, which are lost, are
+not taken for others.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _mark_restoring(disk: Disk) -> None:
 
 
 def _remove_leftovers(disk: Disk) -> None:
-    """What a restore has left that was cut off."""
+    """Remove what an interrupted restore has left."""
     remove_if_exists(disk, "identity.json")
     journal = disk.directory(JOURNAL)
     for name in journal.names():

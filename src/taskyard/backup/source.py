@@ -1,6 +1,6 @@
-"""Where a backup is copied from: what there is of a journal at one moment, and the bytes of it.
+"""Where a backup is copied from: the extent of a journal at one moment, and its bytes.
 
-The server that writes it goes on meanwhile, and may drop a segment at any time; JournalPassed then.
+The server may write on meanwhile, and may remove a segment at any time; SegmentRemoved then.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SegmentRange:
 
 @dataclass(frozen=True, slots=True)
 class BackupExtent:
-    """All that a replay needs to come to the state after record `last_seq`."""
+    """What a replay needs to reach the state after record `last_seq`."""
 
     identity: Identity
     segments: list[SegmentRange]  # in order; those that only readers want are left out
@@ -57,13 +57,13 @@ class BackupExtent:
 
 class BackupSource(Protocol):
     def read_extent(self) -> BackupExtent:
-        """What there is now."""
+        """Return what there is now."""
 
     def retain_extent(self, extent: BackupExtent) -> None:
-        """Called again and again during a copy: what was looked at should stay where it is."""
+        """Ask for this extent to be retained; called repeatedly during a copy."""
 
     def read_bytes(self, segment: SegmentRange, start: int, end: int) -> bytes:
-        """Bytes of a segment, fewer only where it ends; JournalPassed if it is gone."""
+        """Bytes of a segment, fewer only where it ends; SegmentRemoved if it is gone."""
 
 
 def segments_for_replay(segments: list[SegmentRange], newest: SegmentHeader) -> list[SegmentRange]:
@@ -170,7 +170,7 @@ class DirectorySource:
                 file.close()
 
     def retain_extent(self, extent: BackupExtent) -> None:
-        """Nobody is asked: the copy is quick, and begins anew where it comes too late."""
+        """Nothing retains it: the copy is quick, and starts again if a segment was dropped."""
 
     def read_bytes(self, segment: SegmentRange, start: int, end: int) -> bytes:
         try:

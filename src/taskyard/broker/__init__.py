@@ -1,5 +1,5 @@
-"""Between dialects and disk: turns, group commit, and replies that wait for it.
+"""Turns, group commit, and replies that wait for it.
 
 Knows the engine and the journal, and no protocol, socket or event loop: those come in through the
-seams in seams.py.
+interfaces in seams.py.
 """

@@ -1,8 +1,7 @@
-"""Replies that wait for another place of the journal than the rest of their connection does.
+"""Replies that wait for a different durability level than the connection's default.
 
-Most replies wait for what `--durability` promises. Some clients ask for something else: to hear
-when a record is written although it is not synced, or when it is synced although nobody else waits
-for that.
+Most replies wait for what `--durability` promises. Some clients ask for a reply when a record is
+written although it is not synced, or when it is synced although no other reply waits for that.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DurabilityWaiters:
-    """How far the journal has come in one respect, and who waits for more."""
+    """Replies waiting until the journal has been written (or synced) up to a position."""
 
     def __init__(self) -> None:
         self._waiting: list[DeferredReplies] = []
@@ -51,7 +50,7 @@ class DurabilityWaiters:
 
 
 class DeferredReplies:
-    """Replies of one connection that wait for one milestone, in order."""
+    """Replies of one connection that wait for one durability level, in order."""
 
     def __init__(self, broker: Broker, reply_queue: ReplyQueue, waiters: DurabilityWaiters) -> None:
         self._broker = broker

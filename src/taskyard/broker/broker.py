@@ -1,8 +1,8 @@
-"""The broker: turns of the engine, group commit, and what follows from them.
+"""The broker: turns of the engine, group commit, and what follows from both.
 
-A turn is the handling of whatever arrived on one connection, or of what is due. Its records are
-written and synced together with those of all other turns of the same round of the event loop;
-then all replies that waited for that go out, one write per connection.
+A turn handles what has arrived on one connection, or the timers that are due. The records of all
+turns of one round of the event loop are written and synced together; then every reply that waited
+for them is released, with one write per connection.
 """
 
 from __future__ import annotations
@@ -46,16 +46,14 @@ SYNC: Final = "sync"
 WRITE: Final = "write"
 MEMORY: Final = "memory"
 
-_FULL_BUFFER_BYTES: Final = (
-    4 * 1_048_576
-)  # bytes of records after which a commit does not wait for the round
-_BACKLOG_BYTES: Final = (
-    4 * _FULL_BUFFER_BYTES
-)  # and after which those who wait for a commit have to wait for more
+# bytes of records after which a commit does not wait for the round
+_FULL_BUFFER_BYTES: Final = 4 * 1_048_576
+# and beyond which connections with pending replies must wait
+_BACKLOG_BYTES: Final = 4 * _FULL_BUFFER_BYTES
 _MAX_COLLECT_ROUNDS: Final = 4  # rounds of the loop that a commit waits at most while more comes in
 _IDLE_COMMIT_US: Final = 5_000  # microseconds that records nobody waits for may stay unwritten
 _BACKGROUND_SYNC_US: Final = 1_000_000  # and unsynced, where replies do not wait for the disk
-_PAGES_PER_GROWTH_CALL: Final = 256  # of the index of jobs that are made until somebody hears of it
+_PAGES_PER_GROWTH_CALL: Final = 256  # pages of the job index between two calls of on_growth
 
 
 class Broker:
@@ -75,7 +73,7 @@ class Broker:
         self.journal = journal
         self.clock = clock
         self.reply_position: i64 = FOREVER if durability == MEMORY else journal.durable
-        self.failure = ""  # why nothing can be written any more
+        self.failure = ""  # why the journal cannot be written
         self.commits: i64 = 0
         self.metrics = Metrics()
         self.feed = EventFeed(journal, scheduler)
@@ -86,10 +84,9 @@ class Broker:
         self.turn_queue = TurnQueue(clock, scheduler, self.slow_commands)
         self._sync_placement = SyncPlacement(self.turn_queue, inline_sync, has_flush_thread)
         self.rate_limiter = RateLimiter(clock, scheduler)
-        self.pending_reply_bytes: i64 = 0  # bytes of replies that wait for the journal
-        self.pending_reply_limit: i64 = (
-            FOREVER  # beyond it, whose replies wait has to wait with more
-        )
+        self.pending_reply_bytes: i64 = 0  # bytes of replies that wait for a commit
+        # beyond it, connections with pending replies must wait
+        self.pending_reply_limit: i64 = FOREVER
         self.on_memory_used: Callable[[i64], None] | None = None  # see takes_memory
         self._awaiting_commit: list[ReplyQueue] = []
         self.written_waiters = DurabilityWaiters()
@@ -97,7 +94,8 @@ class Broker:
         self._commit_scheduled = False
         self._turn_count: i64 = 0
         self._turns_at_last_collect: i64 = 0
-        self._collect_rounds: i64 = 0  # rounds of the loop that this commit has waited for more
+        # rounds of the loop that this commit has waited for more commands
+        self._collect_rounds: i64 = 0
         self._idle_commit_scheduled = False
         self._syncing = False
         self._commit_delay = CommitDelay(scheduler, self._schedule_commit_if_needed)
@@ -128,14 +126,14 @@ class Broker:
     def unregister(self, connection: ClientConnection) -> None:
         if (
             self._connections.get(connection.owner) is connection
-        ):  # else another has taken its place
+        ):  # else another connection has taken over its owner number
             del self._connections[connection.owner]
 
     def connections(self) -> list[ClientConnection]:
         return list(self._connections.values())
 
     def await_commit(self, replies: ReplyQueue) -> None:
-        """This outbox has replies that wait for a commit."""
+        """Release this connection's replies after the next commit."""
         if self.failure:
             replies.abort()  # none will come
             return
@@ -146,7 +144,7 @@ class Broker:
             self.schedule_commit()
 
     def schedule_commit(self) -> None:
-        """Somebody waits for what has been done so far."""
+        """Schedule a commit: a client waits for what has been done so far."""
         if not self._commit_scheduled:
             self._commit_scheduled = True
             self.turn_queue.commit_scheduled = True
@@ -157,7 +155,7 @@ class Broker:
     # Turns
 
     def begin_turn(self) -> i64:
-        """Start a turn: what is due happens before what is asked."""
+        """Start a turn. Timers that are due run before the command."""
         self._turn_count += 1
         line = self.turn_queue
         if line.clock_is_current:
@@ -173,7 +171,7 @@ class Broker:
         return now
 
     def end_turn(self) -> None:
-        """Finish a turn: tell whom it concerns, plan what comes later."""
+        """Finish a turn: deliver the effects, schedule the commit and the timers."""
         engine = self.engine
         if engine.effects:
             self._deliver_effects()
@@ -182,7 +180,7 @@ class Broker:
         elif (
             engine.records.count and not self._commit_scheduled and not self._idle_commit_scheduled
         ):
-            # Left to ring even if all is written by then: cheaper than to cancel it each time.
+            # The timer fires even if all is written by then: cheaper than to cancel it each time.
             self._idle_commit_scheduled = True
             self._scheduler.call_at(self.clock.now() + _IDLE_COMMIT_US, self._commit_idle)
         if engine.journal_space.postponed_work:
@@ -190,19 +188,19 @@ class Broker:
         self._schedule_timers()
 
     def is_backlogged(self) -> bool:
-        """Whether more has come than the disk, or the memory, can take at the moment."""
+        """Whether more has arrived than the disk, or the memory, can take at the moment."""
         return (
             self.engine.records.size() > _BACKLOG_BYTES
             or self.pending_reply_bytes > self.pending_reply_limit
         )
 
     def report_memory_use(self, size: i64) -> None:
-        """A client holds so many bytes more than it has sent."""
+        """Count bytes that a client holds beyond what it has sent."""
         if self.on_memory_used is not None:
             self.on_memory_used(size)
 
     def cached_payload(self, job: Job) -> bytes | None:
-        """The job's payload, or None if it must be loaded first."""
+        """Return the job's payload, or None if it must be read from disk first."""
         size = job.payload_size
         if not size:
             return b""
@@ -212,9 +210,9 @@ class Broker:
         return payload
 
     def read_from_disk(self, at: i64, size: i64, then: Callable[[bytes | None], None]) -> None:
-        """Read bytes back from disk off the loop, and give them to `then` in a turn of its own.
+        """Read bytes from disk off the loop, and pass them to `then` in a turn of its own.
 
-        None means that the disk could not be read.
+        `then` gets None if the disk could not be read.
         """
         load = self.journal.disk_reads.request_read(at, size, then)
         if load.is_done:
@@ -240,7 +238,7 @@ class Broker:
         self.end_turn()
 
     def delivery_position(self, job: Job) -> i64:
-        """What must be durable before the job may be handed out: why it is ready, no more."""
+        """Return the position that must be durable before the job may be delivered."""
         if job.policy.max_attempts == 1:
             return self.engine.records.end_position()  # its one attempt must not be forgotten
         if self.engine.visible_position > self.journal.durable:
@@ -269,11 +267,10 @@ class Broker:
         self._publish_durable()
 
     def _collect_group(self) -> None:
-        """Commit, unless more has come in this round of the loop or waits in line: then that
-        goes along.
+        """Commit, unless more commands have arrived in this round of the loop or wait for their
+        turn: then they join this commit.
 
-        Each sync costs as much as some ten commands, so it pays to look once more for those that
-        arrived while the last ones were handled.
+        A sync costs as much as about ten commands, so one more round pays off.
         """
         more = self._turn_count != self._turns_at_last_collect or self.turn_queue.has_waiting()
         if more and self._collect_rounds < _MAX_COLLECT_ROUNDS:
@@ -388,7 +385,7 @@ class Broker:
             self.schedule_commit()
 
     def on_client_gone(self, replies: ReplyQueue) -> None:
-        """Its client is gone."""
+        """Stop expecting this client to return."""
         self._commit_delay.on_client_gone(replies)
 
     def _schedule_background_sync(self) -> None:
@@ -421,7 +418,7 @@ class Broker:
                 call()
 
     def on_growth(self, call: Callable[[], None]) -> None:
-        """Hear, after a commit, that many jobs have come since the last time."""
+        """Call back after a commit whenever many jobs have been added."""
         self._on_growth.append(call)
 
     def _release_replies(self, position: i64) -> None:
@@ -435,7 +432,9 @@ class Broker:
                 self.await_commit(outbox)
 
     def fail(self, error: BaseException) -> None:
-        """The promise of those who wait cannot be kept any more, and no new one can be made."""
+        """Stop accepting changes: the journal cannot be written. Abort the connections whose
+        replies wait for it.
+        """
         if self.failure:
             return
         self.failure = f"the journal cannot be written: {error}"

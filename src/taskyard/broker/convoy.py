@@ -1,12 +1,10 @@
-"""Whether the next flush waits for those whom the last one has answered.
+"""Delays a commit briefly so that clients answered by the previous one can join it.
 
-They send their next command a moment later. On a disk that takes milliseconds for a flush, one that
-begins before that lets them wait for the rest of it and for all of the one after: two flushes for
-each reply, as two crowds in turns. To wait for them for a part of what a flush takes makes one of
-the two, and each reply waits for one.
+Those clients send their next command a moment later. On a disk that takes milliseconds for a flush,
+a flush that starts before they return makes them wait for the rest of it and for all of the next:
+two flushes for each reply. A delay of part of a flush brings that down to one.
 
-Not everybody comes back at once: some have work to do, some are done. Who is waited for is who was
-prompt the last time.
+Not every client returns at once. The delay expects only those that returned quickly the last time.
 """
 
 from __future__ import annotations
@@ -24,9 +22,8 @@ _MIN_FLUSH_TO_DELAY_US: Final = 1_000  # microseconds of a flush, beyond which i
 # waits for one and until all are back: if that takes as long as a flush, it brings nothing.
 _MAX_DELAY_QUARTERS: Final = 3
 _MAX_DELAY_US: Final = 10_000  # microseconds: how soon clients are back does not depend on the disk
-_FLUSHES_WITHOUT_DELAY: Final = (
-    32  # flushes for which nobody is waited for, once most of them did not come in time
-)
+# flushes for which nobody is waited for, once most of them did not come in time
+_FLUSHES_WITHOUT_DELAY: Final = 32
 
 
 class CommitDelay:
@@ -35,9 +32,8 @@ class CommitDelay:
         self.is_active = False  # somebody is waited for
         self.was_active = False  # or was, since the last flush
         self._scheduler = scheduler
-        self._start_commit = (
-            start_commit  # those who are back have waited long enough, or nobody else will come
-        )
+        # those who are back have waited long enough, or nobody else will come
+        self._start_commit = start_commit
         self._last_flush_us: i64 = 0  # by the last flush
         self._flush_ended_at: i64 = 0  # when it was over
         self._missing: i64 = 0  # how many are not back
@@ -46,9 +42,9 @@ class CommitDelay:
         self._timer_handle: Cancellable | None = None
 
     def on_flush_done(self, duration_us: i64, now: i64) -> None:
-        """A flush is over, after so long, and replies are about to be let go.
+        """Record that a flush has ended after `duration_us`; its replies are about to be released.
 
-        A disk that stood still for once is not slow: it has to be so twice in a row.
+        One slow flush is an exception: the disk counts as slow only after two in a row.
         """
         shorter = min(duration_us, self._last_flush_us)
         self._last_flush_us = duration_us
@@ -59,7 +55,7 @@ class CommitDelay:
         self.was_active = False
 
     def on_replies_sent(self, queues: list[ReplyQueue]) -> None:
-        """These waited for it; some of them wait for more, or for nothing any more."""
+        """Start to wait for the clients whose replies were released."""
         if not self.max_delay_us:
             return
         if self._skip_flushes > 0:
@@ -79,7 +75,9 @@ class CommitDelay:
             self._timer_handle = self._scheduler.call_after_us(self.max_delay_us, self._on_timeout)
 
     def on_client_back(self, replies: ReplyQueue, now: i64) -> bool:
-        """It has a reply that waits for the next flush; whether that may begin."""
+        """Record that this client has a reply for the next commit. Return whether that commit may
+        start.
+        """
         since = replies.replied_at
         if since:
             self._stop_expecting(replies)
@@ -87,7 +85,7 @@ class CommitDelay:
         return not self.is_active or self._missing <= 0
 
     def on_client_gone(self, replies: ReplyQueue) -> None:
-        """It will not come back."""
+        """Stop waiting for this client: its connection is closed."""
         if replies.replied_at:
             self._stop_expecting(replies)
             if self.is_active and self._missing <= 0:
@@ -100,7 +98,7 @@ class CommitDelay:
         replies.replied_at = 0
 
     def cancel(self) -> None:
-        """The next flush begins, for whatever reason."""
+        """Stop the delay: the next flush starts."""
         self.is_active = False
         if self._timer_handle is not None:
             self._timer_handle.cancel()

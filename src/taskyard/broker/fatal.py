@@ -1,9 +1,9 @@
-"""Errors after which nobody can vouch for what is in memory: the server must end, and start anew.
+"""Errors after which the state in memory cannot be trusted: the server must exit and start again.
 
-A change is made in steps: a record is put together, goes to the end of the journal, and is applied.
-What breaks off in between, for want of memory or by a mistake in the code, leaves half of it. It
-must never be written, and nothing may be decided by it. What was answered is on disk, so the next
-start has everything.
+A change has steps: a record is encoded, appended to the journal, and applied. A change that breaks
+off in between, for lack of memory or by a mistake in the code, leaves half of it. It must never be
+written, and nothing may be decided by it. Every change that was confirmed is on disk, so the next
+start has all of them.
 """
 
 from __future__ import annotations

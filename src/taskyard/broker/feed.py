@@ -1,8 +1,8 @@
-"""What happens, as it becomes durable: each new record decoded once, for all who listen.
+"""Events as they become durable: each new record is decoded once, for all listeners.
 
-While nobody listens nothing is kept and nothing decoded. Who listens is called when there is more,
-and takes it out of the window of the last events at its own pace; who is further behind than that
-has to read the journal (see journal/portion.py). Carries are no events.
+Without listeners nothing is kept or decoded. Listeners are called when there is more, and read from
+a window of the last events at their own pace; one that is further behind reads the journal (see
+journal/portion.py). Snapshot records are no events.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class EventFeed:
     # For those who listen
 
     def subscribe(self, call: Callable[[], None]) -> int:
-        """Be called when there is more; gives the number to stop with."""
+        """Call back when there are more events; return the number for `unsubscribe`."""
         if not self._listeners:
             self._restart_at(self._journal.written_seq + 1)
         self._last_listener += 1
@@ -95,12 +95,12 @@ class EventFeed:
     # For the broker
 
     def capture(self) -> None:
-        """The records of the log are about to be written."""
+        """Keep the records that are about to be written."""
         if self._listeners:
             self._capture_log(self._journal.records)
 
     def on_durable(self) -> None:
-        """More may be durable than before."""
+        """Decode events up to the journal's durable record."""
         if self._listeners and self._journal.durable_seq != self._announced_seq:
             self._announced_seq = self._journal.durable_seq
             self._schedule_decode()
@@ -131,7 +131,9 @@ class EventFeed:
             self._scheduler.call_soon(self._decode_some)
 
     def _decode_some(self) -> None:
-        """Decode a few, tell of them, and leave the rest for the next round of the loop."""
+        """Decode some records, call the listeners, and leave the remainder for the next round of
+        the loop.
+        """
         self._decode_scheduled = False
         left: i64 = _RECORDS_PER_STEP
         while left > 0 and self._is_next_frame_durable():
@@ -164,7 +166,7 @@ class EventFeed:
         return budget
 
     def _trim_window(self) -> None:
-        """Let the oldest go, so that the window stays within its bounds."""
+        """Drop the oldest events, so that the window stays within its bounds."""
         events = self._events
         gone: i64 = 0
         while len(events) - gone > _MAX_EVENTS or self._event_bytes > _MAX_EVENT_BYTES:

@@ -1,9 +1,9 @@
-"""The line of connections that have more to say than fits into one turn.
+"""The queue of connections that have more commands than fit into one turn.
 
-A connection carries out a few commands, then it is the turn of the next one; after some time the
-loop looks at its sockets, whoever is still in line. So one client that sends a thousand commands
-at once, or a thousand clients that send one each, make nobody wait for all of them. Who comes with
-little overtakes those who have much, so that it need not wait for a turn of each of them.
+A connection executes a few commands, then the next one has its turn. After some time the loop polls
+its sockets, whoever is still queued. So neither a client that sends a thousand commands at once,
+nor a thousand clients that send one each, delay all others. Connections with short commands
+overtake those with many.
 """
 
 from __future__ import annotations
@@ -44,15 +44,14 @@ class TurnQueue:
         self._short: Fifo[ClientConnection] = Fifo()  # those who have come with little
         self._short_credit: i64 = 1  # of these, before the next of the others
         self.reply_sender: ReplySender | None = None
-        self._priority_pending = (
-            False  # who goes ahead of the others in this round has still to be answered
-        )
+        # who goes ahead of the others in this round has still to be answered
+        self._priority_pending = False
         self._round_started_at: i64 = 0  # when this round began
         self._round_open = False  # it is this round still
         self._round_scheduled = False  # the next one, for those in line
 
     def must_queue(self, now: i64, connection: ClientConnection) -> bool:
-        """Whether who comes now has to join the line; if not, its turn begins."""
+        """Whether this connection has to be queued; if not, its turn starts."""
         if self._timed is not None:
             self.finish_timing(now)
         self.now = now
@@ -66,18 +65,18 @@ class TurnQueue:
         return False
 
     def has_waiting(self) -> bool:
-        """Whether commands have arrived that were not carried out."""
+        """Whether commands wait for their turn."""
         return self._queued_count > 0
 
     def enqueue(self, connection: ClientConnection, size: i64) -> None:
-        """With so many bytes of commands; in line from now on."""
+        """Queue a connection that has received `size` bytes of commands."""
         if size <= _SHORT_COMMAND_BYTES:
             self._append(connection, self._short)
         else:
             self._append(connection, self._long)
 
     def requeue(self, connection: ClientConnection) -> None:
-        """For another turn, behind all who are there."""
+        """Queue a connection again, behind all others, for another turn."""
         self._append(connection, self._long)
 
     def _append(self, connection: ClientConnection, queue: Fifo[ClientConnection]) -> None:
@@ -103,12 +102,12 @@ class TurnQueue:
         self._timed_commands_before = connection.command_count
 
     def finish_timing_if_idle(self) -> None:
-        """The loop may be idle from now on, so the turn before that is over."""
+        """End the timing of the last turn: the loop may be idle from now on."""
         if self._timed is not None and self._slow_commands.is_enabled():
             self.finish_timing(self._clock.now())
 
     def finish_timing(self, now: i64) -> None:
-        """Whatever turn there was is over."""
+        """End the timing of the last turn, if there was one."""
         last = self._timed
         if last is not None:
             self._timed = None
@@ -142,7 +141,7 @@ class TurnQueue:
         self._scheduler.call_soon(self._close_round)
 
     def _close_round(self) -> None:
-        """The loop has been at its sockets."""
+        """The loop has polled its sockets."""
         self._round_open = False
         if not self.commit_scheduled:
             self.finish_timing_if_idle()
@@ -178,8 +177,9 @@ class TurnQueue:
                 self._round_scheduled = False
 
     def _pop_next(self) -> ClientConnection:
-        """Who has come with little overtakes the others; but these have no fewer turns for it than
-        if all stood in one line."""
+        """Take the next connection. Those with short commands overtake the others, which still get
+        as many turns as in a single queue.
+        """
         self._queued_count -= 1
         if self._is_short_next():
             self._short_credit -= 1
@@ -191,7 +191,9 @@ class TurnQueue:
         return not self._short.is_empty() and (self._short_credit > 0 or self._long.is_empty())
 
     def _send_priority_replies(self) -> bool:
-        """Answer who went ahead, before the first of those with much; to send takes time."""
+        """Send the replies of short commands before the first long turn; return whether any were
+        sent, since that takes time.
+        """
         if not self._priority_pending or self.reply_sender is None or self._is_short_next():
             return False
         self._priority_pending = False

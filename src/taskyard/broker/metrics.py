@@ -1,6 +1,6 @@
-"""What the server counts while it runs: plain numbers, added to in place, shown when asked for.
+"""What the server counts while it runs: plain numbers that are added to in place.
 
-What the engine and the journal know anyway (jobs, records, bytes) is not counted again here.
+What the engine and the journal count themselves (jobs, records, bytes) is not counted again here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BOUND_COUNT: Final = 21
 
 
 class CommandStats:
-    """One command of a protocol: how often it was asked for, and how it was answered."""
+    """One command of a protocol: how often it was requested, and how it was answered."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class CommandStats:
 
 
 class ProtocolStats:
-    """The connections of a dialect, and what they ask for."""
+    """The connections and commands of one protocol."""
 
     def __init__(self, protocol_name: str) -> None:
         self.protocol_name = protocol_name
@@ -52,7 +52,7 @@ class ProtocolStats:
 
 
 class LimitCounters:
-    """What the limits of the server have kept from happening."""
+    """What the limits of the server have refused, closed or paused."""
 
     def __init__(self) -> None:
         self.refused_total: i64 = 0  # connections, since there were as many as may be
@@ -80,7 +80,7 @@ class Metrics:
 
 
 class EventLoopLagProbe:
-    """Sees once a second how late the event loop is."""
+    """Measures once a second how late the event loop is."""
 
     def __init__(self, metrics: Metrics, clock: Clock, scheduler: Scheduler) -> None:
         self._lag = metrics.loop_lag

@@ -1,4 +1,4 @@
-"""Replies of one connection, in order, each held back until what it promises is on disk."""
+"""Replies of one connection, in order, each held until what it promises is on disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WRITE_BYTES: Final = 65_536  # bytes that are gathered for one write at most
 
 
 class _ReplyGroup:
-    """Replies that are let go together, since their records are written together."""
+    """Replies that are released together, since their records are written together."""
 
     __slots__ = (
         "arrived_at",
@@ -89,9 +89,8 @@ class ReplyQueue:
         self._ready_more: list[bytes] = []
         # What has to wait: few batches, one for each commit that is under way.
         self._first_group: _ReplyGroup | None = None
-        self._last_group: _ReplyGroup | None = (
-            None  # gets what comes, while its records are not written
-        )
+        # gets what comes, while its records are not written
+        self._last_group: _ReplyGroup | None = None
         self._unused_group: _ReplyGroup | None = None  # one that is empty, to be used again
         self._closing = False
         self._drain_input = False
@@ -105,7 +104,7 @@ class ReplyQueue:
         self.total_bytes: i64 = 0  # bytes of all replies so far
 
     def send(self, reply: bytes, position: i64) -> None:
-        """Send `reply` once the journal has reached `mark`, after all replies before it."""
+        """Send `reply` once the journal has reached `position`, after all replies before it."""
         size: i64 = len(reply)
         broker = self._broker
         self.total_bytes += size
@@ -153,7 +152,7 @@ class ReplyQueue:
             group.command = receiver.current_command
 
     def send_unordered(self, reply: bytes) -> None:
-        """Send `reply` with the next flush, ahead of those held back: it is true already."""
+        """Send `reply` with the next write, ahead of replies that wait: it needs no commit."""
         if self._ready_count:
             self._ready_more.append(reply)
         else:
@@ -164,13 +163,13 @@ class ReplyQueue:
             self.flush_output()
 
     def add_deferred(self, size: i64) -> None:
-        """A reply waits for another place than those held back here."""
+        """Count a reply that waits for a different durability level."""
         self._deferred_count += 1
         self.pending_bytes += size
         self._broker.pending_reply_bytes += size
 
     def send_deferred(self, replies: list[bytes]) -> None:
-        """Such replies may go."""
+        """Send replies that have waited for a different durability level."""
         for reply in replies:
             self._deferred_count -= 1
             self.pending_bytes -= len(reply)
@@ -194,18 +193,17 @@ class ReplyQueue:
         self._write(data)
 
     def check_capacity(self) -> bool:
-        """Whether one more command may be answered; if not, the receiver is resumed later."""
+        """Whether one more command may be answered; if not, the connection is resumed later."""
         self._overfull = self.pending_bytes > self._limit_bytes or (
             self._first_group is not None and self._broker.is_backlogged()
         )
         return not self._overfull
 
     def release_up_to(self, position: i64) -> None:
-        """The journal has reached `mark`: let go what waited for it."""
+        """Release the replies that waited for `position`."""
         broker = self._broker
-        patience = (
-            broker.flush_ended_at - broker.slow_commands.threshold_us
-        )  # who came before that was too slow
+        # who came before that was too slow
+        patience = broker.flush_ended_at - broker.slow_commands.threshold_us
         batch = self._first_group
         while batch is not None and batch.position <= position:
             if batch.arrived_at < patience:
@@ -258,7 +256,7 @@ class ReplyQueue:
         )
 
     def _after_release(self) -> None:
-        """Fewer replies are held back: it may be time to close, or to answer more commands."""
+        """Close, or resume the connection, after fewer replies are pending."""
         if self._closing:
             if self._first_group is None and not self._deferred_count:
                 self._close()
@@ -266,7 +264,7 @@ class ReplyQueue:
             self._connection.resume()
 
     def detach_connection(self) -> None:
-        """The connection is lost. Else the two would keep each other alive."""
+        """Drop the reference to a closed connection, which refers to this object."""
         self._connection = None
         self._broker.on_client_gone(self)
 
@@ -292,7 +290,7 @@ class ReplyQueue:
             self._transport.close()
 
     def abort(self) -> None:
-        """Replies that were held back must never be seen: the promise cannot be kept."""
+        """Drop all pending replies, which must never be seen, and abort the connection."""
         self.aborted = True
         self._first_group = None
         self._last_group = None

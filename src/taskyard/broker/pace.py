@@ -1,7 +1,7 @@
-"""How many commands a second a connection may have carried out.
+"""How many commands a second a connection may execute.
 
-Whoever has used up its share waits until there is more of it: nothing is refused, and what it sends
-meanwhile stays in its socket. One alarm for all who wait.
+A connection that has used up its tokens waits for new ones: nothing is refused, and what it sends
+meanwhile stays in its socket. One timer serves all connections that wait.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RateLimiter:
         self._waiting: list[ClientConnection] = []
 
     def resume_later(self, connection: ClientConnection) -> None:
-        """Resume this one when it may have gained something."""
+        """Resume this connection when it may have new tokens."""
         if connection.rate_limited:
             return
         connection.rate_limited = True
@@ -44,14 +44,14 @@ class RateLimiter:
 
 
 class TokenBucket:
-    """What one connection may still do: at most as much as a second brings."""
+    """The commands that one connection may still execute: at most those of one second."""
 
     def __init__(self) -> None:
         self._micro_tokens: i64 = 0  # millionths of a command
         self._refilled_at: i64 = 0
 
     def available(self, rate: i64, now: i64) -> i64:
-        """Whole commands that it may have carried out now."""
+        """Add the tokens of the time since the last call; return how many commands may run now."""
         passed = now - self._refilled_at
         self._refilled_at = now
         if passed >= _SECOND_US:

@@ -1,4 +1,4 @@
-"""What a dialect is to the broker: one object per connection that is told what happens."""
+"""A client's connection as the broker sees it: one object that is notified of what happens."""
 
 from __future__ import annotations
 
@@ -23,18 +23,16 @@ log = logging.getLogger("taskyard")
 
 
 class ClientConnection:
-    """Base of every dialect's connection. `owner` is its number as a holder of leases."""
+    """Base of every protocol's connection. `owner` is its number as a holder of leases."""
 
     def __init__(self, owner: i64, protocol_name: str = "") -> None:
         self.owner = owner
         self.protocol_name = protocol_name
-        self.connection_number: i64 = (
-            0  # its number in the log; not the owner, which may be a secret
-        )
+        # its number in the log; not the owner, which may be a secret
+        self.connection_number: i64 = 0
         self.current_command = NO_COMMAND  # the command that is to be answered
-        self.command_started_at: i64 = (
-            0  # when a command began that takes several turns; 0: there is none
-        )
+        # when a command began that takes several turns; 0: there is none
+        self.command_started_at: i64 = 0
         self.queued_at: i64 = 0  # when it joined the line
         self.output_blocked = False  # the client does not read: no further command until `resume`
         self.queued_for_turn = False  # has commands that wait for its turn
@@ -47,54 +45,54 @@ class ClientConnection:
         raise NotImplementedError
 
     def take_turn(self) -> None:
-        """Carry out some of the commands that have arrived."""
+        """Execute some of the commands that have arrived."""
         raise NotImplementedError
 
     def resume(self) -> None:
-        """There is room for replies again: commands that had to wait for that can go on."""
+        """Continue with commands that had to wait until replies could be sent."""
         raise NotImplementedError
 
     def buffered_bytes(self) -> i64:
-        """Bytes that have arrived and are kept."""
+        """Bytes of input that are kept."""
         return 0
 
     def needs_more_input(self) -> bool:
-        """Whether what is kept can only be dealt with when more has arrived."""
+        """Whether the input that is kept can be used only when more has arrived."""
         return self.has_partial_command()
 
     def has_partial_command(self) -> bool:
-        """Whether a command has begun to arrive, and nothing but its rest is waited for."""
+        """Whether part of a command has arrived, and its remainder is all that is waited for."""
         return False
 
     def on_read_timeout(self) -> None:
-        """That command did not come to its end in time: say so, and close."""
+        """The remainder of a command did not arrive in time: send an error, and close."""
         raise NotImplementedError
 
     def login_state(self) -> i64:
-        """Whether the client has said who it is."""
+        """Return AUTHENTICATED, UNAUTHENTICATED or AUTHENTICATING."""
         return AUTHENTICATED
 
     def close_unauthenticated(self, reason: str) -> None:
-        """It has not, and may stay no longer: say so, and close."""
+        """Send the reason to a client that has not authenticated, and close."""
         raise NotImplementedError
 
     def on_eof(self) -> None:
-        """The client sends nothing more, and may be gone: answer what has arrived, and close."""
+        """The client sends nothing more: answer what has arrived, and close."""
         raise NotImplementedError
 
     def on_disconnect(self) -> None:
-        """The connection is gone."""
+        """The connection is closed."""
         raise NotImplementedError
 
     def shut_down(self) -> None:
-        """The server stops: answer what has arrived, take nothing new."""
+        """The server stops: answer what has arrived, accept nothing new."""
         raise NotImplementedError
 
     def on_permissions_changed(self) -> None:
-        """The users were read again: what waits may be allowed no longer."""
+        """The users were reloaded: commands that wait may no longer be permitted."""
 
     def on_job_assigned(self, waiter: Waiter, job: Job) -> None:
-        """A blocked fetch has got its job."""
+        """A blocked fetch has a job."""
         raise NotImplementedError
 
     def on_payload_unreadable(self, waiter: Waiter) -> None:
@@ -102,7 +100,7 @@ class ClientConnection:
         raise NotImplementedError
 
     def on_wait_timeout(self, waiter: Waiter) -> None:
-        """A blocked fetch has ended with nothing."""
+        """A blocked fetch has timed out."""
         raise NotImplementedError
 
     def on_job_event(self, event: JobEvent) -> None:
@@ -120,7 +118,7 @@ class ClientConnection:
         return ""
 
     def describe_command(self, command: CommandStats) -> tuple[str, str]:
-        """What a command is called, and the queue it is about if that is known."""
+        """Return a command's name, and its queue if that is known."""
         return command.name, ""
 
     def request_id(self, number: i64) -> str:
@@ -128,11 +126,11 @@ class ClientConnection:
         return f"{self.connection_number}-{number}"
 
     def has_pending_replies(self) -> bool:
-        """Whether replies are held back until something is on disk."""
+        """Whether replies wait for a commit."""
         return False
 
     def log_fields(self) -> dict[str, object]:
-        """What a line of the log says of where it comes from."""
+        """Return the fields that identify this connection in the log."""
         return {
             "connection": int(self.connection_number),
             "dialect": self.protocol_name,
@@ -140,8 +138,9 @@ class ClientConnection:
         }
 
     def log_protocol_error(self, reason: str) -> None:
-        """The client does not keep to the protocol, and is let go for that. `why` must have
-        nothing in it that the client has sent."""
+        """Log that the client violates the protocol. `reason` must not contain anything that the
+        client has sent.
+        """
         told = self.log_fields()
         told["request"] = self.request_id(self.command_count)
         told["why"] = reason

@@ -1,7 +1,8 @@
-"""When segments go that no replay needs: at once, unless a reader of the journal still wants them.
+"""When segments that no replay needs are removed: at once, unless a journal reader still needs
+them.
 
-What is kept is worked out anew when the journal's base has moved, when a reader has, and at the
-time when a lease or a segment's age ends; not in between.
+The plan is made again when the replay start has moved, when a reader has, and when a lease or a
+segment's age ends.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class JournalRetention:
         self._on_reader_lost_records: list[Callable[[str, int], None]] = []
 
     def on_reader_lost_records(self, call: Callable[[str, int], None]) -> None:
-        """Hear which reader will miss how many records, though its lease lasts."""
+        """Call back with the name of a reader that lost records during its lease, and how many."""
         self._on_reader_lost_records.append(call)
 
     def apply(self) -> None:
-        """Drop what can go; cheap while nothing has changed."""
+        """Remove segments that are not needed; cheap while nothing has changed."""
         journal = self._broker.journal
         if journal.first_base >= journal.replay_start:
             return
@@ -53,7 +54,7 @@ class JournalRetention:
             self._drop_before(self._keep_from)
 
     def drop_oldest(self) -> None:
-        """The disk is full: work goes before readers, and one segment is room to go on."""
+        """Remove the oldest segment although readers need it: the disk is full."""
         journal = self._broker.journal
         if journal.first_base < journal.replay_start:
             self._drop_before(journal.next_base(journal.first_base))

@@ -1,6 +1,6 @@
-"""Room on the disk: the next segment made in time, old ones removed, and who is told of a lack.
+"""Disk space: prepares the next segment in time, removes old ones, and reports when space is short.
 
-All of it is done off the loop. While something waits for room, it is looked for now and then.
+All of that runs off the loop. While something waits for space, it is checked from time to time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class DiskSpaceMonitor:
         self._timer_handle: Cancellable | None = None
 
     def on_refusal_change(self, call: Callable[[str], None]) -> None:
-        """Hear when pushes begin to be refused, and why, and with "" when they go on."""
+        """Call back with the reason when pushes start to be refused, and with "" when they are
+        accepted again.
+        """
         self._on_refusal_change.append(call)
 
     def remove_segments_before(self, base: i64) -> bool:
@@ -62,7 +64,7 @@ class DiskSpaceMonitor:
             self.check()
 
     def check(self) -> None:
-        """Have the next segment made in time, and tell whether there is room for pushes."""
+        """Prepare the next segment in time, and report whether pushes are accepted."""
         journal = self._broker.journal
         spare = journal.prepare_next_segment()
         if spare is not None:
@@ -76,7 +78,7 @@ class DiskSpaceMonitor:
         self._reported_refusal = refusing
 
     def retry_later(self) -> None:
-        """Something waits for room."""
+        """Check the disk again later: something waits for space."""
         broker = self._broker
         if self._timer_handle is None and not broker.failure:
             self._timer_handle = self._scheduler.call_at(
@@ -90,7 +92,7 @@ class DiskSpaceMonitor:
             self._space_changed()
 
     def _space_changed(self) -> None:
-        """There may be more room than before: go on with what there was none for."""
+        """There may be more space than before: continue with what waited for it."""
         self.check()
         broker = self._broker
         if broker.engine.journal_space.postponed_work:

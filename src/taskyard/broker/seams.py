@@ -1,4 +1,4 @@
-"""The narrow places where the outside comes in: time, the event loop, a client's transport."""
+"""The interfaces to the outside: time, the event loop, a client's transport."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ class Cancellable(Protocol):
 
 
 class Scheduler(Protocol):
-    """What the broker wants of an event loop."""
+    """What the broker needs of an event loop."""
 
     def call_soon(self, call: Callable[[], None]) -> None:
-        """Once what has arrived so far has been handled."""
+        """Call after what has arrived so far has been handled."""
         ...
 
     def call_at(self, when: int, call: Callable[[], None]) -> Cancellable:
-        """At a time of the clock."""
+        """Call at a time of the clock."""
         ...
 
     def call_after_us(self, delay: int, call: Callable[[], None]) -> Cancellable:
-        """In so many microseconds, without the milliseconds by which `call_at` may be late. One at
-        a time: it takes the place of the one before."""
+        """Call after this many microseconds, without the milliseconds by which `call_at` may be
+        late. Only one call can be pending; a new one replaces it.
+        """
         ...
 
     def run_blocking(
@@ -44,25 +45,26 @@ class Scheduler(Protocol):
         ...
 
     def flush_file(self, file: int, done: Callable[[int, int], None]) -> bool:
-        """Flush a file in a thread that does not hold up the loop, then tell `done` the errno or 0,
-        and how many microseconds it took; False if there is no such thread. One at a time."""
+        """Flush a file in a thread that does not block the loop, then call `done` with the errno or
+        0, and the duration in microseconds. False if there is no such thread. One at a time.
+        """
         ...
 
 
 class ReplySender(Protocol):
-    """Where replies wait until the loop has gone round."""
+    """Collects replies until the end of a round of the loop."""
 
     def mark_priority(self) -> None:
-        """What comes from now on may be wanted at once."""
+        """Mark replies from here on as possibly urgent."""
         ...
 
     def send_priority_now(self) -> None:
-        """And is: the loop will be busy with others for a while."""
+        """Send the marked replies now: long commands come next."""
         ...
 
 
 class Transport(Protocol):
-    """A client's connection, as seen from inside."""
+    """A client's connection, as the broker sees it."""
 
     def certificate_name(self) -> str:
         """Whose certificate the client has shown; "": it has shown none."""
@@ -79,8 +81,9 @@ class Transport(Protocol):
         ...
 
     def close_after_draining(self) -> None:
-        """The same for a client that is in the middle of sending: what still comes is read for a
-        moment, and dropped. Else the close would be a reset, which may overtake the last reply."""
+        """Close while the client still sends: read and drop its input for a moment. Else the close
+        would be a reset, which may overtake the last reply.
+        """
         ...
 
     def abort(self) -> None:

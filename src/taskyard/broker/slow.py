@@ -1,8 +1,8 @@
-"""Commands that took too long: the last ones, how many there were, and who wants to hear of them.
+"""Slow commands: the most recent ones, their number, and listeners for them.
 
-Times are those that are read anyway: at the start of a turn, before a write and after its sync. So
-a command that is quick costs a comparison for all that came along with it. What is slow is a batch:
-the first command that waited for something, and how many were answered together with it.
+It uses times that are read anyway: at the start of a turn, before a write and after its sync. So a
+fast command costs one comparison for all that were answered with it. What is slow is a group: the
+first command that waited, and how many were answered together with it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ class SlowCommand:
         self.peer = connection.address()
         self.command, self.queue = connection.describe_command(command)
         self.request_id = connection.request_id(number)
-        self.command_count: i64 = (
-            1  # commands that were answered together, this one the first of them
-        )
+        # commands that were answered together, this one the first of them
+        self.command_count: i64 = 1
         self.duration_us: i64 = 0
         self.queued_us: i64 = 0  # of that, until it was its turn
         self.processing_us: i64 = 0  # in the engine, and whatever else kept the event loop
@@ -77,8 +76,9 @@ class SlowCommandLog:
         disk_us: i64,
         now: i64,
     ) -> None:
-        """These were answered `now`. Of the time since then they have waited so long for their
-        turn, and so long for the disk."""
+        """Record commands that were answered `now`: how long they waited for their turn, and how
+        long for the disk.
+        """
         slow = SlowCommand(self.count, now, connection, command, number)
         slow.command_count = count
         slow.duration_us = now - since

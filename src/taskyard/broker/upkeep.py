@@ -1,8 +1,8 @@
-"""When compaction works: a little between turns, as much as new records make necessary.
+"""Schedules compaction: a little between turns, as much as new records make necessary.
 
-Under load it is given an allowance for each new byte, so that it keeps up without taking more than
-its share. When nothing else happens it goes on by itself, in portions small enough that nobody who
-comes meanwhile has to wait.
+Under load, each new byte adds to an allowance, so that compaction keeps up without taking more than
+its share. When the server is idle it continues by itself, in steps short enough that no client
+waits.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ class CompactionScheduler:
         self._scheduler = scheduler
         self._allowance_bytes: i64 = 0
         self._seen_position: i64 = broker.journal.end
-        self._snapshot_bytes: i64 = (
-            0  # bytes of what was seen next that compaction has written itself
-        )
+        # bytes of what was seen next that compaction has written itself
+        self._snapshot_bytes: i64 = 0
         self._step_scheduled = False
         self._timer_handle: Cancellable | None = None
         self._idle = True  # nothing new was written since the alarm was set
@@ -43,7 +42,7 @@ class CompactionScheduler:
         self._on_damage.append(call)
 
     def on_commit(self) -> None:
-        """More was written, or more is durable."""
+        """Add to the allowance for new bytes, and start a pass when it is due."""
         compactor = self.compactor
         journal = self._broker.journal
         end = journal.end
@@ -109,7 +108,7 @@ class CompactionScheduler:
             self._schedule_step()
 
     def _drop_segments(self) -> None:
-        """The new base is durable: what is before it can go."""
+        """Remove the segments before the new replay start, which is durable."""
         self.compactor.finish_pass()
         self._broker.retention.apply()
         self.on_commit()  # the next pass may be due already

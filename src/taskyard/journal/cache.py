@@ -58,9 +58,8 @@ class BlockCache:
         self.budget: i64 = self._max_blocks * BLOCK_BYTES
         # By position. The one that was used last is at the end.
         self._blocks: OrderedDict[int, mmap] = OrderedDict()
-        self._read_ahead: OrderedDict[int, _ReadAheadBlock] = (
-            OrderedDict()
-        )  # not used yet, oldest first
+        # not used yet, oldest first
+        self._read_ahead: OrderedDict[int, _ReadAheadBlock] = OrderedDict()
         self._free: list[mmap] = []
         self.tail = new_block()  # the block that is being filled
         self.tail_at: i64 = 0

@@ -64,9 +64,8 @@ class CheckpointPlan:
         self.partial = partial  # something may have lived that is not known any more
         self.begins_in_retained = False  # it begins in what was retained for readers
         self.jobs: i64 = 0  # that are known
-        self.counted_jobs: i64 = (
-            -1
-        )  # jobs that compaction has counted behind the cut; -1: unreadable
+        # jobs that compaction has counted behind the cut; -1: unreadable
+        self.counted_jobs: i64 = -1
         self.epoch: i64 = 0  # the last that any record speaks of
         self.next_id: i64 = 1  # higher than any id in any record
         self.last_kept: i64 = 0  # the last record before the cut

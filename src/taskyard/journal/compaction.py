@@ -55,9 +55,8 @@ _EMPTY_FRACTION: Final = 16  # one of so many bytes may live in a segment that i
 
 class Compactor:
     def __init__(self, core: Core, journal: Journal, target_percent: i64) -> None:
-        self.target_percent = (
-            target_percent  # that the bytes on disk are kept at, of the live bytes
-        )
+        # that the bytes on disk are kept at, of the live bytes
+        self.target_percent = target_percent
         self.phase: i64 = IDLE
         self.damage = ""  # why no more is compacted
         self.passes: i64 = 0
@@ -78,9 +77,8 @@ class Compactor:
         self._entities: EntitySnapshotter | None = None  # while closing
         self._min_space: i64 = min(i64(_MIN_SPACE_BYTES), journal.settings.segment_size // 16)
         self._checkpoint_end: i64 = 0  # what must be durable before segments are dropped
-        self._checked_region: i64 = (
-            -1
-        )  # the zone that was written to when the first one was weighed
+        # the zone that was written to when the first one was weighed
+        self._checked_region: i64 = -1
 
     # When
 

@@ -88,9 +88,8 @@ class Journal:
             self._register_segment(header.base, header.first_seq, header.created)
         for segment in recovery.segments:
             self._register_segment(segment.base, segment.first_seq, segment.created)
-        self.replay_start: i64 = (
-            recovery.replay_start
-        )  # a replay may begin there: it is durable that it may
+        # a replay may begin there: it is durable that it may
+        self.replay_start: i64 = recovery.replay_start
         state = recovery.state
         if state.replay_start > self.replay_start and state.replay_start in self._segment_info:
             self.advance_replay_start(

@@ -162,7 +162,7 @@ class JournalReader:
                 raise JournalCorrupt(name, offset, seq, "no intact frame stands there")
 
     def _content(self, header: SegmentHeader) -> SegmentBytes:
-        """All of a segment, or JournalPassed if it is not there any more."""
+        """All of a segment, or SegmentRemoved if it was removed."""
         name = segment_name(header.base)
         try:
             content = read_segment(self.directory, name)

@@ -46,9 +46,8 @@ class RetentionPlan:
 
     def __init__(self, first_kept: i64, recheck_at: i64) -> None:
         self.first_kept = first_kept
-        self.recheck_at = (
-            recheck_at  # FOREVER: only when a reader moves, or the journal's base does
-        )
+        # FOREVER: only when a reader moves, or the journal's base does
+        self.recheck_at = recheck_at
 
 
 def plan_retention(

@@ -17,9 +17,8 @@ from taskyard.journal.spare import (
     remove_if_exists,
 )
 
-_SMALL_SEGMENT_BYTES: Final = (
-    4 * 1_048_576
-)  # a segment that has to be made at once; the next is made in advance
+# a segment that has to be made at once; the next is made in advance
+_SMALL_SEGMENT_BYTES: Final = 4 * 1_048_576
 
 
 class SegmentAllocator:

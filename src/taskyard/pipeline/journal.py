@@ -106,7 +106,7 @@ class JournalSource(Protocol):
         """What there is now; of segments, those from the one with record `from_seq` on."""
 
     def fetch(self, base: int, start: int, end: int) -> bytes:
-        """Bytes of a segment, fewer only where it ends; JournalPassed if it is gone."""
+        """Bytes of a segment, fewer only where it ends; SegmentRemoved if it is gone."""
 
     def salt(self) -> bytes:
         """That of derived uids, and of the numbers that stand for sessions."""
@@ -182,7 +182,7 @@ def newest_marks(marks: list[FrameMark]) -> list[FrameMark]:
 
 
 def salt_of(journal: JournalSource, base: int) -> int:
-    """The salt of the frames of a segment; JournalPassed if it is not at its base any more."""
+    """The salt of the frames of a segment; SegmentRemoved if it is no longer at its base."""
     name = segment_name(base)
     head = journal.fetch(base, 0, SEGMENT_HEADER_BYTES)
     try:

@@ -1,7 +1,7 @@
 """The course of one connection, whatever it speaks: command after command, replies in order.
 
 A command that has to wait (for a job, for a payload from disk, for the client to read) holds up
-those behind it on this connection, and nobody else. What the commands are is up to the dialect.
+those behind it on this connection, and nobody else. What the commands are is up to the protocol.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from taskyard.engine.model.effects import (
 from taskyard.engine.model.job import Job, Origin
 
 INPUT_LIMIT: Final = 262_144  # bytes of commands kept while one has to wait
-UNAUTHENTICATED_LIMIT: Final = 16_384  # bytes of anything that is kept for who has to log in first
+UNAUTHENTICATED_LIMIT: Final = 16_384  # bytes of input kept for a client that has to log in first
 
 
 class ProtocolConnection(ClientConnection):
@@ -51,9 +51,8 @@ class ProtocolConnection(ClientConnection):
     ) -> None:
         super().__init__(broker.engine.new_owner(), stats.protocol_name)
         self.principal = principal
-        self.unauthenticated = (
-            False  # who has to log in first, and has nothing large to say until then
-        )
+        # the client has to log in first; until then its input is limited
+        self.unauthenticated = False
         principal.connections += 1
         self.broker = broker
         self.engine = broker.engine
@@ -62,54 +61,54 @@ class ProtocolConnection(ClientConnection):
         self.now: i64 = broker.clock.now()  # of this turn
         self.current_command = stats.unknown_command  # the command that is to be answered
         self.closed = False
-        self.closing_after_replies = False  # nothing more will come: close when all is answered
+        self.closing_after_replies = False  # no more input will arrive: close when all is answered
         self.waiter: Waiter | None = None  # the fetch that has to wait
         self.watcher: JobWatcher | None = None  # the command that waits for a job's end
         self.command_suspended = False  # a payload is being read back from disk
         self._stopping = False  # since the server stops
         self._transport = transport
         self._reading = True
-        self._token_bucket: TokenBucket | None = None  # if there is a rate to keep to
+        self._token_bucket: TokenBucket | None = None  # None: no rate limit applies so far
 
-    # For the dialect to fill in
+    # For the protocols to implement
 
     def execute_next(self) -> bool:
-        """Carry out one command that has arrived in whole; False if there is none."""
+        """Execute one complete command; False if there is none."""
         raise NotImplementedError
 
     def pending_input_bytes(self) -> i64:
-        """Bytes of commands that have arrived and were not carried out."""
+        """Bytes of commands that have arrived and were not executed."""
         raise NotImplementedError
 
     def partial_command_bytes(self) -> i64:
-        """Whether, and about how much, of a command has arrived that only lacks its rest."""
+        """About how many bytes of an incomplete command have arrived; 0: none."""
         raise NotImplementedError
 
     def send_error(self, text: str) -> None:
-        """Say what is wrong with what has arrived, if the protocol has a form for that."""
+        """Send an error about the input, if the protocol has a form for that."""
         raise NotImplementedError
 
     def discard_input(self) -> None:
-        """Drop what has arrived and was not carried out."""
+        """Discard the input that was not executed."""
         raise NotImplementedError
 
     def limit_unauthenticated_input(self, unauthenticated: bool) -> None:
-        """From now on, what comes is bounded as for those who have to log in first, or is not."""
+        """Apply, or lift, the input limits of clients that have to log in first."""
         raise NotImplementedError
 
     def send_no_job(self) -> None:
-        """Answer a fetch that has waited for nothing."""
+        """Answer a fetch that got no job."""
         raise NotImplementedError
 
     def send_job(self, job: Job, payload: bytes) -> None:
-        """Answer a fetch with its job."""
+        """Answer a fetch with its job and the payload."""
         raise NotImplementedError
 
     def on_wait_ended(self) -> None:
         """A command that had to wait is about to be answered."""
 
     def on_job_finished(self, event: JobEvent) -> bool:
-        """Answer a command that waits for a job's end; False if it has to wait on."""
+        """Answer a command that waits for a job's end; False if it has to wait longer."""
         raise NotImplementedError
 
     def on_watch_cancelled(self) -> None:
@@ -121,18 +120,18 @@ class ProtocolConnection(ClientConnection):
         raise NotImplementedError
 
     def on_login(self, principal: Principal | None) -> None:
-        """Answer a command that said who the client is; None: that was wrong."""
+        """Answer a login; None: the credentials were wrong."""
         raise NotImplementedError
 
     def check_watch_permission(self, job: Job) -> None:
-        """Go on only if the client may still wait for this job's end."""
+        """Raise Denied unless the client may still wait for this job's end."""
 
     def keeps_watching(self) -> bool:
-        """Whether such a command is worth waiting for although the client sends nothing more."""
+        """Whether to keep such a command waiting after the client has closed its side."""
         return False
 
     def is_command_running(self) -> bool:
-        """Whether a command is being carried out in portions."""
+        """Whether a command is being executed in chunks."""
         return False
 
     # For the log
@@ -165,7 +164,7 @@ class ProtocolConnection(ClientConnection):
         self.broker.end_turn()
 
     def reject_protocol(self, reason: str) -> None:
-        """What has come is of another protocol: say so, and close."""
+        """The input belongs to another protocol: send an error and close."""
         self.now = self.broker.begin_turn()
         self.log_protocol_error(reason)
         self.send_error(reason)
@@ -223,7 +222,7 @@ class ProtocolConnection(ClientConnection):
         self.process_input()
 
     def on_permissions_changed(self) -> None:
-        """What waits for a job, or for its end, must be allowed to when that comes."""
+        """Cancel the wait of a client that may no longer take the job, or see its end."""
         self.apply_principal_limits()
         try:
             if self.waiter is not None:
@@ -241,7 +240,7 @@ class ProtocolConnection(ClientConnection):
             self.broker.end_turn()
 
     def check_fetch_permission(self, request: FetchRequest) -> None:
-        """Go on only if the client may take on these terms."""
+        """Raise Denied unless the client may make this fetch."""
         for queue in request.queues:
             self.require_permission(TAKE, queue.decode())
         if request.move_to:
@@ -272,7 +271,7 @@ class ProtocolConnection(ClientConnection):
 
     def on_job_event(self, event: JobEvent) -> None:
         if event.watcher is not self.watcher:
-            return  # nobody waits for that any more
+            return  # the command no longer waits
         self.now = self.broker.clock.now()
         if self.on_job_finished(event):
             self.watcher = None
@@ -284,7 +283,7 @@ class ProtocolConnection(ClientConnection):
     # Commands
 
     def process_input(self) -> None:
-        """Carry out commands that have come, until one has to wait or the turn is over."""
+        """Execute the commands that have arrived, until one has to wait or the turn is over."""
         if self.broker.turn_queue.has_waiting():
             self._queue_for_turn()
             self._end_turn()
@@ -294,7 +293,7 @@ class ProtocolConnection(ClientConnection):
         self.broker.end_turn()
 
     def _process_in_turn(self) -> None:
-        """The same, inside of a turn that has already begun."""
+        """Execute commands inside a turn that has already begun."""
         self.now = self.broker.clock.now()
         self._start_or_queue()
 
@@ -336,7 +335,7 @@ class ProtocolConnection(ClientConnection):
             self._token_bucket.consume(turn - left)
 
     def _commands_this_turn(self) -> i64:
-        """Commands of this turn, where there is a rate to keep to."""
+        """How many commands this turn may execute under the rate limit."""
         if self._stopping:
             return COMMANDS_PER_TURN
         share = self._token_bucket
@@ -369,13 +368,13 @@ class ProtocolConnection(ClientConnection):
         )
 
     def require_permission(self, action: str, queue: str) -> None:
-        """Go on only if the client may do this to that queue."""
+        """Raise Denied unless the client may do this to the queue."""
         principal = self.principal
         if not principal.is_superuser:
             principal.check_permission(action, queue)
 
     def log_in(self, authenticator: Authenticator, address: str, name: str, secret: str) -> None:
-        """Find out who the client is, and go on with `logged_in`."""
+        """Authenticate the client, then call `on_login`."""
         principal = authenticator.cached_login(address, name, secret)
         if principal is not None:
             self._complete_login(authenticator, principal)
@@ -406,14 +405,14 @@ class ProtocolConnection(ClientConnection):
             self.send_permission_denied(f"user {principal.name} has too many connections")
 
     def set_principal(self, principal: Principal) -> None:
-        """From now on this is who asks."""
+        """Make this the client's principal."""
         self.principal.connections -= 1
         self.principal = principal
         principal.connections += 1
         self.apply_principal_limits()
 
     def apply_principal_limits(self) -> None:
-        """Bound what comes by who asks; to be called whenever that changes."""
+        """Set the input limits of this principal; call it whenever the principal changes."""
         unknown = self.principal.needs_login()
         if unknown != self.unauthenticated:
             self.unauthenticated = unknown
@@ -422,7 +421,7 @@ class ProtocolConnection(ClientConnection):
                 self.on_login_lost()
 
     def fetch(self, request: FetchRequest, timeout: i64) -> None:
-        """Answer with a job, at once or when there is one, or empty-handed after the timeout."""
+        """Answer with a job, now or when there is one, or with none after the timeout."""
         job = self.engine.fetch(request, self.now)
         if job is not None:
             self.deliver_job(job)
@@ -443,7 +442,7 @@ class ProtocolConnection(ClientConnection):
         )
 
     def read_from_disk(self, at: i64, size: i64, then: Callable[[bytes | None], None]) -> None:
-        """Read bytes back from disk, and go on with `then` when they have come, or cannot."""
+        """Read bytes from disk, then call `then` with them, or with None if they cannot be read."""
         self.command_suspended = True
         if not self.command_started_at:
             self.command_started_at = self.broker.turn_queue.now
@@ -461,7 +460,7 @@ class ProtocolConnection(ClientConnection):
             self._process_in_turn()
 
     def finish_deferred_command(self) -> None:
-        """A command that could not be answered at once is so now, or has begun to wait."""
+        """Finish the timing of a command that could not be answered at once."""
         since = self.command_started_at
         self.command_started_at = 0
         slow = self.broker.slow_commands
@@ -482,14 +481,14 @@ class ProtocolConnection(ClientConnection):
         self.reply_queue.send(reply, position)
 
     def close(self, drain_input: bool = False) -> None:
-        """Close once all replies are out; `lingers`: although more is coming."""
+        """Close once all replies are out; `drain_input`: discard what the client still sends."""
         self.closed = True
         if not self._stopping:  # else its jobs go back when the server starts again
             self.release_resources()
         self.reply_queue.close(drain_input)
 
     def release_resources(self) -> None:
-        """Whatever this connection holds or waits for is no longer its."""
+        """Give up the leases, waits and input of this connection."""
         self.discard_input()
         self._cancel_waits()
         self.engine.disconnect(self.owner, self.origin, self.broker.begin_turn())
@@ -516,7 +515,7 @@ class ProtocolConnection(ClientConnection):
 
 
 class _LoginCallback:
-    """Remembers who has said at which gate who it is."""
+    """Continues a login when the authenticator has answered."""
 
     def __init__(self, connection: ProtocolConnection, authenticator: Authenticator) -> None:
         self._connection = connection
@@ -527,7 +526,7 @@ class _LoginCallback:
 
 
 class _DiskReadCallback:
-    """Remembers who goes on when bytes have been read back."""
+    """Continues a command when its bytes have been read from disk."""
 
     def __init__(
         self, connection: ProtocolConnection, then: Callable[[bytes | None], None]
@@ -540,7 +539,7 @@ class _DiskReadCallback:
 
 
 class _JobDeliveryCallback:
-    """Remembers for which job a payload is being loaded."""
+    """Delivers a job when its payload has been read from disk."""
 
     def __init__(self, connection: ProtocolConnection, job: Job) -> None:
         self._connection = connection

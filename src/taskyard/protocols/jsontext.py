@@ -1,4 +1,4 @@
-"""JSON kept as text: white space taken out, and payloads of other dialects made JSON."""
+"""JSON kept as text: white space removed, and payloads of other protocols made JSON."""
 
 from __future__ import annotations
 

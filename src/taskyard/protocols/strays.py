@@ -1,8 +1,8 @@
-"""What belongs to another protocol, at a port that does not speak it.
+"""Recognises input of another protocol at a port that does not speak it.
 
 A browser sends HTTP requests for whatever page it shows, to any port of its own machine, and a TLS
 handshake where the page says so; a proxy may be set up for the wrong port. The first lines of those
-are no commands, but what a stranger has put behind them, or into them, may be.
+are no commands, but what an attacker's page has put behind or into them may be.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def wrong_protocol_error(words: list[bytes]) -> str:
 
 
 def wrong_protocol_or_resp_error(words: list[bytes]) -> str:
-    """The same where RESP is a stranger too: each line of its arrays would be one of ours."""
+    """The same for protocols whose commands are lines: each line of a RESP array would be a
+    command.
+    """
     error = wrong_protocol_error(words)
     if not error and words and _ARRAY.fullmatch(words[0]) is not None:
         return NOT_RESP

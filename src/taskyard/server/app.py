@@ -161,7 +161,7 @@ class Server:
         log.info("ready", extra=fields(version=__version__, form=build.form(), **more))
 
     def _dashboard_url(self) -> str:
-        """Where a browser on this machine finds it; empty if HTTP is switched off."""
+        """The dashboard's URL for a browser on this machine; empty if HTTP is off."""
         address = self._listener_views().get("http")
         if address is None:
             return ""
@@ -177,7 +177,7 @@ class Server:
             reload()
 
     async def stop(self) -> None:
-        """Take nothing new, answer what has arrived, leave everything on disk."""
+        """Stop accepting, answer what has arrived, and leave everything on disk."""
         if self._settings.ports_file is not None and self._ports_written:
             self._settings.ports_file.unlink(missing_ok=True)
         self._stop_accepting()
@@ -255,7 +255,9 @@ class Server:
         self._stall_detector.start()
 
     def _start_login_timeouts(self) -> None:
-        """Whoever has to log in has a time for that, and makes room for others."""
+        """Limit the time for a login, and let new logins replace the oldest when the server is
+        full.
+        """
         gate, broker, scheduler = self._authenticator, self._broker, self._scheduler
         if not gate.has_users:
             return
@@ -508,7 +510,7 @@ class Server:
         return found
 
     def _listener_views(self) -> dict[str, ListenerView]:
-        """The same for clients, who find the other listeners by the one they know."""
+        """The same for clients, which find the other listeners through the one they know."""
         secure = self._tls is not None
         return {
             name: ListenerView(host=str(told["host"]), port=int(str(told["port"])), tls=secure)
@@ -560,7 +562,7 @@ def _log_push_refusal(reason: str) -> None:
 
 
 def _write_ports(path: Path, addresses: dict[str, dict[str, object]]) -> None:
-    """By rename, so that whoever sees the file sees all of it."""
+    """Write by rename, so that a reader of the file sees all of it."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(addresses) + "\n", encoding="utf-8")
     draft.replace(path)

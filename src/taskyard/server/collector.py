@@ -1,4 +1,4 @@
-"""The garbage collector beside a deep queue: kept from walking over the jobs.
+"""Tunes the garbage collector for deep queues: it does not walk over the jobs.
 
 Jobs themselves are not tracked, but the lists that they stand in are, and each entry is looked at:
 a collection of the 50,000 lists that 3,000,000 pushes make stops the loop for 80 ms. Nothing in the
@@ -36,7 +36,7 @@ class GcTuner:
             gc.callbacks.remove(self._on_collection)
 
     def on_growth(self) -> None:
-        """Many jobs have come since the last time."""
+        """Collect the youngest generation after many jobs were added."""
         if self._job_count() >= _MANY_JOBS:
             gc.collect(0)
 

@@ -1,8 +1,8 @@
-"""A process that is started to do one thing, has so much time for it, and is never left behind.
+"""A process that does one thing within a time limit, and is never left behind.
 
-A thread of its own waits for it, since to start a process and to wait for one hold up whoever does
-it. The process has a session of its own, so that its descendants can be ended with it, and a
-standard input that ends with the server: see cli/lake_child.py.
+A thread of its own waits for it, since starting a process and waiting for one block the caller. The
+process has a session of its own, so that its descendants can be killed with it, and a standard
+input that ends with the server: see cli/lake_child.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ProcessResult:
 
 
 class OneShotProcess:
-    """Start, and end if need be: in this order, once."""
+    """Start, and terminate if need be: in this order, once."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class OneShotProcess:
         self._thread.start()
 
     def terminate(self) -> None:
-        """Do not wait for what it does; `done` is called all the same."""
+        """Kill the process; `on_done` is called all the same."""
         with self._lock:
             self._terminated = True
             if self._process is not None:

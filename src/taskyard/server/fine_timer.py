@@ -1,7 +1,7 @@
-"""One alarm at a time that rings within some tens of microseconds: the loop counts milliseconds.
+"""A timer that fires within some tens of microseconds: the loop counts milliseconds.
 
 It is one of the kernel's (timerfd), which Python itself offers from 3.13 on. Where there is none,
-the loop's own has to do.
+the loop's own timer is used. One call at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A reader of the journal that the server itself looks after, for the lake's process.
+"""The journal reader of the lake's process, which the server itself keeps leased.
 
-It needs no credentials and no requests: what the process reports is committed here, and so what it
-has not read yet is kept for it within the operator's limits.
+It needs no credentials and no requests: the server commits what the process reports, and so keeps
+what it has not read yet within the operator's limits.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class JournalReaderLease:
             self._commit_position(self.next_seq())
 
     def on_progress(self, next_seq: int) -> None:
-        """It has all before that, for good. If that is less than before, it has begun anew."""
+        """Record that the process has read everything before `next_seq`. A smaller number than
+        before means that it has started again.
+        """
         reader = self._reader()
         self._reported_seq = next_seq
         if reader is not None and next_seq < int(reader.next_seq):
@@ -65,7 +67,7 @@ class JournalReaderLease:
         self._lag_tracker.drop_samples_before(next_seq)
 
     def next_seq(self) -> int:
-        """What it wants next: as it says, or as it was committed before."""
+        """The record that the process reads next: as reported, or as last committed."""
         reader = self._reader()
         return self._reported_seq or (1 if reader is None else int(reader.next_seq))
 

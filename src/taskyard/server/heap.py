@@ -1,4 +1,4 @@
-"""The C library's heap, told to keep what it has for a while.
+"""Tells the C library's malloc to keep freed memory for a while.
 
 By default a buffer of some 100 kB comes from the system as a mapping of its own, and room at the
 end of the heap goes back once there is twice as much. A loaded server then gets the frames of its

@@ -1,7 +1,7 @@
-"""How old the first record is that a reader of the journal has not read: known without reading it.
+"""How old the first record is that a journal reader has not read, known without reading it.
 
-Now and then it is noted up to which record the journal was durable. The first note that has a
-record says when it came, as exactly as notes are made.
+From time to time the last durable record is sampled. The first sample that covers a record says
+when it was written, as exactly as samples are taken.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-_MAX_SAMPLES: Final = (
-    4096  # notes; beyond it every other one goes, and there are half as many from then
-)
+# notes; beyond it every other one goes, and there are half as many from then
+_MAX_SAMPLES: Final = 4096
 _MIN_SPACING_US: Final = 1_000_000  # microseconds between two of them
 
 

@@ -1,6 +1,6 @@
-"""The lake beside the server: its process, how far that has come, and what is wrong with it.
+"""The lake beside the server: its process, its progress, and its last error.
 
-All here is on the event loop, also what the process's own threads have called.
+Everything here runs on the event loop, also what the process's own threads call.
 """
 
 from __future__ import annotations

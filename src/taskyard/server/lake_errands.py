@@ -1,7 +1,7 @@
-"""What the server has done with the lake on request: a job looked up, a report written.
+"""What the server does with the lake on request: look up a job, write a report.
 
-Each is done by a process of its own, so that the server itself needs no Arrow. All
-here is on the event loop.
+Each runs in a process of its own, so that the server itself needs no Arrow. Everything here is on
+the event loop.
 """
 
 from __future__ import annotations

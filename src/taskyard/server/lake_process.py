@@ -40,9 +40,8 @@ class RestartPolicy:
     max_pause: float = 300.0
     healthy_after: float = 60.0  # how long it must have run for the pauses to begin anew
     stop_timeout: float = 10.0  # from being told to end to being made to
-    group_exit_timeout: float = (
-        3.0  # for what its descendants then do, such as to remove their files
-    )
+    # for what its descendants then do, such as to remove their files
+    group_exit_timeout: float = 3.0
 
 
 class LakeProcess:

@@ -1,4 +1,4 @@
-"""What becomes of errors that nobody has expected: they are logged, or they end the process."""
+"""Unexpected errors: they are logged, or they end the process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _handle_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> N
 
 
 def _exit_at_once(error: BaseException) -> None:
-    """At once, as if killed: whatever was still done would be done on half a change."""
+    """Exit at once, as if killed: anything still done would build on a half-made change."""
     try:
         with contextlib.suppress(Exception):  # there may be no memory for it
             text = "the server ends at once, since a change broke off half way: %r"

@@ -1,4 +1,4 @@
-"""The event loop as the broker wants it."""
+"""The broker's scheduler on an asyncio loop."""
 
 from __future__ import annotations
 

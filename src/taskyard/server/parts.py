@@ -1,4 +1,4 @@
-"""What the engine and the journal are told, out of the settings of a server."""
+"""The settings of the engine and the journal, made from those of the server."""
 
 from __future__ import annotations
 

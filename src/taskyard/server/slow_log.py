@@ -1,4 +1,6 @@
-"""Lines about slow commands, a few a second: a disk that stalls makes thousands of them at once."""
+"""Log lines about slow commands, a few a second: a disk that stalls makes thousands of them at
+once.
+"""
 
 from __future__ import annotations
 

@@ -45,7 +45,9 @@ class LoginTimeouts:
             self._timer_handle = None
 
     def add(self, one: Connection) -> None:
-        """Start the time of a connection that was accepted, or has finished its TLS handshake."""
+        """Start the login timeout of a connection that was accepted, or has finished its TLS
+        handshake.
+        """
         if self._stopped:
             return
         self._waiting_since.pop(one, None)

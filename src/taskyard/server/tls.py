@@ -1,6 +1,6 @@
-"""The server's certificate: from files to what connections are made secure with.
+"""The server's certificate: from files to a TLS context.
 
-The listeners share one. It is read again when asked to, for the connections that come then.
+The listeners share one. It can be reloaded, for new connections.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""TLS between a socket and a connection: to either it looks like the other.
+"""TLS between a socket and a connection: it is a protocol to the one and a transport to the other.
 
-The event loop's own TLS gives up all replies that are still to come when a client closes its half,
-cannot close one half itself, and does not tell a client why it was refused. Here a connection is
-the same with and without TLS.
+The event loop's own TLS drops all pending replies when a client closes its half, cannot close one
+half itself, and does not tell a client why it was refused. Here a connection behaves the same with
+and without TLS.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         connection.tls_transport = self
         self._handshake_seconds = handshake_seconds  # seconds for the handshake
         self._socket: asyncio.Transport | None = None
-        self._handshake_timer: asyncio.TimerHandle | None = (
-            None  # as long as the connection is not told
-        )
+        # as long as the connection is not told
+        self._handshake_timer: asyncio.TimerHandle | None = None
         self._input_ended = False  # the client has closed its half
         self._output_ended = False  # we have closed ours, and what still comes is dropped
         self._closing = False
@@ -245,7 +244,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._socket.abort()
 
     def _send_close_notify(self) -> None:
-        """Say that nothing more comes, so that the client can tell the end from an attack."""
+        """Send close_notify, so that the client can tell the end from an attack."""
         self._output_ended = True
         with contextlib.suppress(ssl.SSLError):  # the client has not said the same, and need not
             self._tls.unwrap()

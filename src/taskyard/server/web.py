@@ -1,4 +1,4 @@
-"""Everything that speaks HTTP, put together on one listener."""
+"""Everything that speaks HTTP, on one listener."""
 
 from __future__ import annotations
 
@@ -45,9 +45,8 @@ from taskyard.server.settings.exposure import is_local
 from taskyard.shared.process import Usage, process_usage
 
 FRAME_OVERHEAD_BYTES = 65_536  # what a message may be longer than the largest payload, as JSON text
-JSON_CHARS_PER_BYTE = (
-    6  # characters of one byte: as an escape, or in an array with a space behind each comma
-)
+# characters of one byte: as an escape, or in an array with a space behind each comma
+JSON_CHARS_PER_BYTE = 6
 
 
 class HttpApplication:
@@ -66,8 +65,9 @@ class HttpApplication:
         draw_session_id: Callable[[], int] = random_session_id,
         process_usage: Callable[[], Usage] = process_usage,
     ) -> None:
-        """With a gate, it is that which identifies; `draw` gives the ids of Glovebox sessions, and
-        `process` says what the metrics tell of this one."""
+        """With an authenticator, that identifies clients; `draw_session_id` gives the ids of
+        Glovebox sessions, and `process_usage` the metrics of this process.
+        """
         self._authenticator: Authenticator = authenticator or OpenAuthenticator()
         sessions = _browser_sessions(settings, broker, self._authenticator)
         if authenticator is not None:
@@ -148,7 +148,7 @@ class HttpApplication:
         self.http.upgrades["/connect"] = self._connect_glovebox
 
     def on_permissions_changed(self) -> None:
-        """The users were read again; connections hear of it by themselves."""
+        """The users were reloaded; connections are notified on their own."""
         self.events.rules_changed()
         self.live_stream.rules_changed()
 
@@ -193,7 +193,7 @@ class HttpApplication:
     def _connect_glovebox(
         self, socket: UpgradableTransport, incoming: ParsedRequest, extra_input: bytes
     ) -> ClientConnection | Response:
-        """Go on as a Glovebox client."""
+        """Continue as a Glovebox client."""
         request = incoming.request
         refusal = refuse_upgrade(incoming, self._origins)
         refusal = refusal or deny_without_permissions(request.principal)

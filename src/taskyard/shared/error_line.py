@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-MAX_END_CHARS: Final = (
-    16_384  # characters at either end of an error that are looked at, however long it is
-)
+# characters at either end of an error that are looked at, however long it is
+MAX_END_CHARS: Final = 16_384
 
 _HEADER: Final = re.compile(
     r"(?:\+ )?(?:Exception Group )?Traceback(?: \(most recent call last\))?:?"

@@ -258,9 +258,8 @@ class _ProcessSlot(Slot):
         self.child = child
         self.forced_end_reason = ""
         self._has_begun = False
-        self._early_interrupt: Reason | None = (
-            None  # came before the process had begun with the job
-        )
+        # came before the process had begun with the job
+        self._early_interrupt: Reason | None = None
 
     def begin_run(self, job: Job, limits: TimeLimits) -> float:
         self.forced_end_reason = ""

@@ -35,9 +35,8 @@ SendProgress: TypeAlias = Callable[[Sequence[tuple[Job, Any]]], list[Job]]
 
 _MAX_VERDICTS: Final = 4000  # told to the source in one go
 _PROGRESS_INTERVAL_S: Final = 0.25  # seconds between two times that notes are told
-_SURPLUS_CHECK_S: Final = (
-    1.0  # seconds between two looks whether others could do sooner what waits here
-)
+# seconds between two looks whether others could do sooner what waits here
+_SURPLUS_CHECK_S: Final = 1.0
 _ORDER_POLL_S: Final = 0.5  # seconds between two looks for signals
 _JOIN_TIMEOUT_S: Final = 2.0  # seconds for each party to come to an end
 

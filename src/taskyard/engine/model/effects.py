@@ -61,9 +61,8 @@ class FetchRequest:
         self.owner = owner
         self.origin = origin
         self.bound_to_connection = bound_to_connection  # the lease ends with the owner's connection
-        self.random_queue = (
-            random_queue  # at random over the queues that have work, not in their order
-        )
+        # at random over the queues that have work, not in their order
+        self.random_queue = random_queue
         self.pop = pop  # finished with success when it is handed over
         self.ttr = ttr  # the taker's own time limit; the job's may be shorter
         self.last = last  # the one at the end of the delivery order, not the first

@@ -96,14 +96,12 @@ class Queue:
         self.name = name
         self.utf8 = utf8
         self.settings = DEFAULT_QUEUE_SETTINGS  # its own
-        self.effective_settings = (
-            DEFAULT_QUEUE_SETTINGS  # those in effect: its own and, where it has none, the server's
-        )
+        # those in effect: its own and, where it has none, the server's
+        self.effective_settings = DEFAULT_QUEUE_SETTINGS
         self.restrictions: i64 = 0  # 0: whoever asks gets the next job
         self.ready = PriorityQueue()
-        self.limited = (
-            PriorityQueue()
-        )  # ready, but the limits of their keys let nobody have them now
+        # ready, but the limits of their keys let nobody have them now
+        self.limited = PriorityQueue()
         self.delayed = OrderedJobs()
         self.blocked = OrderedJobs()
         self.leased = OrderedJobs()
@@ -134,9 +132,8 @@ class Queue:
         self.released: i64 = 0
         self.expired: i64 = 0
         self.removed: i64 = 0
-        self.counters_at_start: list[int] | None = (
-            None  # what they were when the server was started
-        )
+        # what they were when the server was started
+        self.counters_at_start: list[int] | None = None
         self.times: QueueTimes | None = None  # see Measures
 
     def update_restrictions(self) -> None:

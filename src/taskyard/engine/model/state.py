@@ -301,9 +301,8 @@ class State:
         self.producer_hashes = ProducerHashes()
         self.tombstones = Tombstones(settings.uid_window)
         self.tombstone_timer = Timer(TOMBSTONE_TIMER, None)
-        self.synchronous_jobs: set[int] = (
-            set()
-        )  # jobs that a client of this or the last run waits for
+        # jobs that a client of this or the last run waits for
+        self.synchronous_jobs: set[int] = set()
         self.dependents: dict[int, dict[int, None]] = {}  # blocker -> jobs that wait for it
         self.pending_dependents: dict[
             int, PendingDependents

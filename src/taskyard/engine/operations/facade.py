@@ -31,12 +31,10 @@ from taskyard.engine.schedules import registry as schedules
 from taskyard.engine.schedules.schedule import Schedule
 from taskyard.engine.transitions import jobs_bound_to
 
-MAX_DEPENDENTS_RESOLVED_AT_ONCE: Final = (
-    256  # dependents told in the operation that ended their blocker
-)
-MAX_LIMITS_SERVED_AT_ONCE: Final = (
-    256  # queues and keys looked at in the operation that ended a lease
-)
+# dependents told in the operation that ended their blocker
+MAX_DEPENDENTS_RESOLVED_AT_ONCE: Final = 256
+# queues and keys looked at in the operation that ended a lease
+MAX_LIMITS_SERVED_AT_ONCE: Final = 256
 OWNERS_PER_EPOCH: Final = 1 << 40
 
 

@@ -26,9 +26,8 @@ from taskyard.engine.records.wire import FieldReader
 
 _CACHED: Final = 4096  # origins and policies repeat; this many of each are kept while reading
 SIZE_PREFIX_BYTES: Final = 4  # bytes of the size that stands before each record
-_MIN_RECORD_BYTES: Final = (
-    17  # bytes behind that: kind, version, time, origin and the size of a blob
-)
+# bytes behind that: kind, version, time, origin and the size of a blob
+_MIN_RECORD_BYTES: Final = 17
 # The newest version of each kind; of those that are not here it is 1.
 VERSIONS: Final = {
     r.BOOT: 2,

@@ -61,9 +61,8 @@ class RecordBuffer:
 
     def __init__(self, next_seq: i64 = 1, start_position: i64 = 0) -> None:
         self.next_seq = next_seq
-        self.start_position = (
-            start_position  # where in the journal the first byte of `out` will stand
-        )
+        # where in the journal the first byte of `out` will stand
+        self.start_position = start_position
         self.drained_end: i64 = start_position  # end of the last record that was taken out
         self.count: i64 = 0
         self.out = BytesWriter()

@@ -19,13 +19,11 @@ class PriorityQueue:
 
     def __init__(self) -> None:
         self.size: i64 = 0
-        self.highest: OrderedJobs = (
-            OrderedJobs()
-        )  # of the highest priority; empty only if there is no job at all
+        # of the highest priority; empty only if there is no job at all
+        self.highest: OrderedJobs = OrderedJobs()
         self.by_priority: dict[int, OrderedJobs] = {0: self.highest}
-        self.sorted_priorities: SortedList[int] | None = (
-            None  # ~priority, so that the best comes first
-        )
+        # ~priority, so that the best comes first
+        self.sorted_priorities: SortedList[int] | None = None
 
     def first(self) -> Job | None:
         return self.highest.first() if self.size else None

@@ -11,9 +11,8 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 _REGION_BITS: Final = 20
-REGION_BYTES: Final = (
-    1 << _REGION_BITS
-)  # positions are counted together in zones of this many bytes
+# positions are counted together in zones of this many bytes
+REGION_BYTES: Final = 1 << _REGION_BITS
 
 # What one of each kind takes in the journal at most, beside its name, key or blob. Too little would
 # make compaction write the same again and again to reach what cannot be reached.

@@ -38,12 +38,10 @@ if TYPE_CHECKING:
 MAX_RECORDS: Final = 3_000_000
 # Bytes of the journal in a batch with payloads: the executors hold them.
 MAX_BYTES: Final = 256 << 20
-DEFAULT_PATIENCE_S: Final = (
-    600.0  # seconds; a server that is started again and reads its journal takes less
-)
-READER_LEASE_S: Final = (
-    7 * 86_400
-)  # seconds for which a server keeps records for a lake that does not run
+# seconds; a server that is started again and reads its journal takes less
+DEFAULT_PATIENCE_S: Final = 600.0
+# seconds for which a server keeps records for a lake that does not run
+READER_LEASE_S: Final = 7 * 86_400
 _COMPARED_RECORDS: Final = 100  # records before the next one, of which most are events
 _ID_DIGITS: Final = 8  # of the lake's id, in the name of its reader
 _OLD_CHECKPOINT_S: Final = 86_400.0  # seconds after which a checkpoint that nobody uses is removed

@@ -38,9 +38,8 @@ log: Final = logging.getLogger("taskyard.worker")
 PART_RESULT_COLUMNS: Final = "done long, failed long, retried long, error string"
 
 _MAX_READ_JOBS: Final = 1000  # jobs at a time
-_LEASE_S: Final = (
-    30.0  # seconds that toq's source extends a lease by, when it looks whether it holds
-)
+# seconds that toq's source extends a lease by, when it looks whether it holds
+_LEASE_S: Final = 30.0
 _HELD_CHECK_S: Final = 2.0  # seconds between two looks whether jobs were taken away
 
 

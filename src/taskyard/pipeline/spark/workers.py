@@ -384,9 +384,8 @@ class _BatchLoop:
         """Give why it ended before its end, if it did."""
         workers = self._workers
         needed = -(-count // self._concurrency)  # more tasks would have nothing to do
-        tasks = (
-            needed if needed < self._parallel_tasks else None
-        )  # None: as many as Spark runs at once
+        # None: as many as Spark runs at once
+        tasks = needed if needed < self._parallel_tasks else None
         run = make_part_runner(workers.work, self.name, number, isolated)
         try:
             if workers.context is None:

@@ -1,4 +1,4 @@
-"""What a client of Glovebox has asked for and waits for: a pop or fetch, and how long."""
+"""A pop or fetch of a Glovebox client that waits, and its timeout."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class WebSocketReader(Protocol):
 
 
 class MessageDelivery:
-    """Remembers for whom a payload is being loaded."""
+    """Delivers a message when its payload has been read from disk."""
 
     def __init__(
         self,

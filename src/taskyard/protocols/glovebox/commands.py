@@ -29,15 +29,16 @@ VERBS: Final = ("post", "fetch", "finish", "pop", "create")
 
 
 def random_session_id() -> int:
-    """A session's id. Who knows it can take up the session, so it must not be guessable.
+    """A session's id. A client that knows it can take over the session, so it must not be
+    guessable.
 
-    Its upper bit is set, so that it is never the number of a connection of another dialect.
+    Its upper bit is set, so that it is never the number of a connection of another protocol.
     """
     return FIRST_SESSION_ID | secrets.randbits(62)
 
 
 class Glovebox:
-    """What all connections of this dialect share."""
+    """State shared by all connections of this protocol."""
 
     def __init__(
         self,

@@ -122,7 +122,9 @@ class GloveboxConnection(ProtocolConnection):
         self._detached = False  # waits for nothing more, and the session is no longer its
 
     def send_hello(self, journal_position: i64) -> None:
-        """Say hello, and what the session is owed; `before`: where the journal was then."""
+        """Send hello, then the notices that the session is owed; `journal_position`: end of the
+        journal at the time.
+        """
         self._send_response(Hello(self.owner), PROMISED, self._hello_position)
         session = self._session
         letters = self.notice_tracker
@@ -144,7 +146,7 @@ class GloveboxConnection(ProtocolConnection):
             frames.feed(data)
 
     def on_close(self, reason: str) -> None:
-        """The client has ended the conversation, or `why` says how it has broken the protocol."""
+        """The client has closed the WebSocket; `reason`: how it has broken the protocol, or ""."""
         if reason:
             self.log_protocol_error(reason)
         super().close(drain_input=bool(reason))  # what is being read back is not popped yet
@@ -185,7 +187,7 @@ class GloveboxConnection(ProtocolConnection):
             super().close(drain_input)
 
     def on_session_taken_over(self) -> None:
-        """The client has come back on another socket, which goes on with the session."""
+        """The client has reconnected on another socket, which continues the session."""
         self._detach()
         self.broker.unregister(self)
         self.closed = True
@@ -327,7 +329,7 @@ class GloveboxConnection(ProtocolConnection):
         except TaskyardError as refusal:
             self._send_engine_error(request.label, request.queue, refusal)
         if self.broker.is_backlogged() and not self.reply_queue.has_waiting():
-            # Whoever asks for no answers would never have to wait for the disk.
+            # A client that asks for no answers would never have to wait for the disk.
             self.reply_queue.send(b"", self.engine.records.end_position())
         return True
 
@@ -419,7 +421,9 @@ class GloveboxConnection(ProtocolConnection):
             self._pending[waiter.number] = pending
 
     def _try_queue_behind_read(self, pending: PendingFetch, request: FetchRequest) -> bool:
-        """Whether a pop of the same queue before this one waits for the disk: this one follows."""
+        """Queue this pop behind an earlier one of the same queue that waits for the disk; False:
+        there is none.
+        """
         line = self._pops_behind_read.get(request.queues[0])
         if line is None:
             return False
@@ -476,7 +480,7 @@ class GloveboxConnection(ProtocolConnection):
     def _resume_pops_behind(
         self, name: bytes, behind: deque[tuple[PendingFetch, FetchRequest]]
     ) -> None:
-        """Go on with these pops, up to one whose message has to be read back as well."""
+        """Continue with these pops, up to one whose message has to be read from disk as well."""
         queue = name.decode()
         while behind and not (self.closed or self.reply_queue.aborted):
             line = self._pops_behind_read.get(name)
@@ -537,7 +541,8 @@ class GloveboxConnection(ProtocolConnection):
             self._process_in_turn()
 
     def _required_durability(self, pending: PendingFetch, job: Job) -> tuple[int, int]:
-        """What the message waits for: its own push always, its assignment as the client asks.
+        """Which durability the message waits for: always its own push, its assignment as the client
+        asks.
 
         Who has popped it and said nothing gets the promise that an acknowledgement would give.
         """

@@ -16,7 +16,7 @@ from taskyard.protocols.http.messages import Response
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """What a client asks for when it connects."""
+    """Options of a connection, from the headers of the upgrade."""
 
     binary: bool
     durable: bool

@@ -1,8 +1,8 @@
-"""What the client of a durable session has been sent, and what it is known to have.
+"""Tracks which notices a durable session's client was sent, and which it has confirmed.
 
-A notice of such a session is a letter of its outbox in the engine, numbered in the order of the
-records. Behind it goes a ping with that number; the pong says that the client has it. What was
-written to a socket may still be lost with it, so only that counts as delivered.
+A notice of such a session is kept in the engine, numbered in the order of the records. Behind it
+goes a ping with that number; the pong says that the client has it. What was written to a socket may
+still be lost with it, so only that counts as delivered.
 """
 
 from __future__ import annotations
@@ -13,25 +13,24 @@ from mypy_extensions import i64
 
 from taskyard.protocols.glovebox.websocket_frames import PING, encode_frame
 
-_MAX_UNCONFIRMED: Final = (
-    65_536  # letters on their way; the engine's own bound is below that by default
-)
+# unconfirmed notices; the engine's own bound is below that by default
+_MAX_UNCONFIRMED: Final = 65_536
 
 
 class NoticeTracker:
     def __init__(self, numbered: i64) -> None:
         self.last_notice = numbered  # the last one that was sent
         self._unconfirmed: dict[int, None] = {}  # sent and not confirmed, in order
-        self._pings: dict[int, list[int]] = {}  # the letters that each of them stands behind
+        self._pings: dict[int, list[int]] = {}  # the notices that each ping follows
 
     def number_next(self) -> i64:
-        """Number the letter that is to be sent now, with a ping of its own."""
+        """Number the notice that is sent now, with a ping of its own."""
         self.last_notice += 1
         self.mark_sent([self.last_notice])
         return self.last_notice
 
     def mark_sent(self, numbers: list[int]) -> None:
-        """These go out one behind the other; the ping bears the last of the numbers."""
+        """Record that these were sent in a row; the ping carries the last of the numbers."""
         for number in numbers:
             self._unconfirmed[number] = None
         self._pings[numbers[-1]] = numbers
@@ -49,7 +48,7 @@ class NoticeTracker:
         return True
 
     def last_delivered(self) -> i64:
-        """The client has all letters up to this one."""
+        """The client has received all notices up to this one."""
         return next(iter(self._unconfirmed)) - 1 if self._unconfirmed else self.last_notice
 
 

@@ -1,6 +1,6 @@
-"""What goes out on one connection of Glovebox, each frame when it is true enough.
+"""Sends the frames of one Glovebox connection, each at the durability that it needs.
 
-Answers carry labels, so one may overtake another; nothing overtakes the greeting, nor what a
+Answers carry labels, so one may overtake another; nothing overtakes the hello, nor the notices a
 session is owed from before.
 """
 

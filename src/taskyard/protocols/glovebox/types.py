@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-# How durable something must be before it is told; NOT_SAID where the client left it out.
+# How durable something must be before it is sent; UNSPECIFIED where the client left it out.
 UNSPECIFIED: Final = -1
 READY: Final = 0
 WAIT_WRITTEN: Final = 1

@@ -1,6 +1,6 @@
-"""Whether a large request may come: it is found out who sends it before its body is kept.
+"""Authorizes large requests: the sender is authenticated before the body is kept.
 
-A small body is kept in any case, and whoever sends it is looked at when it is there in whole.
+A small body is always kept; its sender is authenticated when the request is complete.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger("taskyard")
 
 
 class BodyAuthorization:
-    """What one connection has found out about the request that is coming."""
+    """The decision about the request that is arriving on one connection."""
 
     def __init__(self, refuse: Callable[[str], Response]) -> None:
         """`refuse` makes an answer of status 401 out of the reason."""
@@ -29,7 +29,7 @@ class BodyAuthorization:
         self._refusal: Response | None = None
 
     def check(self, request: Request, identify: Identify, decided: Callable[[], None]) -> None:
-        """More of this request has come; `decided` is called if it takes a while to tell."""
+        """Check a request of which more has arrived; `decided` is called if that takes a while."""
         if request is self._request:
             return
         self._request = request

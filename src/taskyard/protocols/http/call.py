@@ -90,9 +90,7 @@ class Operation:
     problems: tuple[str, ...] = ()  # beside those that all operations of its kind have
     reads_state: bool = True  # so it makes no sense once the journal has failed
     for_everybody: bool = False  # also for those who may do nothing; `action` says nothing then
-    checks_queues_itself: bool = (
-        False  # on no queue that is known yet: `run` looks at each that it meets
-    )
+    checks_queues_itself: bool = False  # the queue is not known yet: `run` checks each one itself
 
 
 class ApiCall:
@@ -151,7 +149,9 @@ class ApiCall:
         self._allow(self.request.principal, self.operation.action, queue)
 
     def require_action(self, action: str, queue: str) -> None:
-        """What it takes beside the action of the operation itself."""
+        """Raise Denied unless the caller may also do this, beside the action of the operation
+        itself.
+        """
         self._allow(self.request.principal, action, queue)
 
     def may_inspect(self, queue: Queue) -> bool:
@@ -233,7 +233,7 @@ class ApiCall:
         return job
 
     def check_job_permission(self, job: Job) -> None:
-        """Go on only if the caller may do this to the job where it is now.
+        """Raise unless the caller may do this to the job in its present queue.
 
         To be asked again after a wait: it may have moved.
         """
@@ -263,7 +263,9 @@ class ApiCall:
     def read_blobs(
         self, places: list[tuple[int, int]], then: Callable[[list[bytes | None]], None]
     ) -> None:
-        """Get the bytes at these places, then go on; None where the disk has them no more."""
+        """Read the bytes at these positions, then call `then`; None where the disk no longer has
+        them.
+        """
         _BlobReader(self, places, then).read_next()
 
 

@@ -1,6 +1,6 @@
 """The course of one HTTP connection: request after request, answers in order.
 
-Each answer is held back until what it shows is on disk, like the replies of every dialect. A
+Each answer is held back until what it shows is on disk, like the replies of every protocol. A
 request whose answer takes time holds up those behind it on this connection, and nobody else.
 """
 
@@ -36,9 +36,8 @@ from taskyard.protocols.http.router import NoRoute, Router
 from taskyard.protocols.http.wire import CONTINUE, encode
 
 INPUT_LIMIT: Final = 262_144  # bytes of requests kept while one has to wait
-REQUEST_TIMEOUT_US: Final = (
-    60_000_000  # microseconds for a request to arrive, or for the next one to begin
-)
+# microseconds for a request to arrive, or for the next one to begin
+REQUEST_TIMEOUT_US: Final = 60_000_000
 
 MAX_LOGGED_PATH_CHARS: Final = 256  # characters of a path in the log
 _REQUEST_ID: Final = re.compile(r"[!-~]{1,128}")
@@ -50,7 +49,7 @@ class UpgradableTransport(Transport, Protocol):
     """The transport of a connection that can change to another protocol."""
 
     def switch_protocol(self, receiver: ClientConnection) -> None:
-        """From now on this one hears of the connection."""
+        """Pass the events of the connection to this one from now on."""
         ...
 
     def detach_transport(self) -> asyncio.Transport: ...
@@ -84,7 +83,7 @@ class Http:
         self.router = router
         self.output_limit = output_limit
         self.body_limit = body_limit
-        self.identify = identify  # the one place where it is found out who asks
+        self.identify = identify  # authenticates each request
         self.refuse = refuse  # makes the answer to those who have to log in first
         self.secure = secure  # all connections are under TLS
         self.upgrades: dict[str, Upgrade] = {}  # by path
@@ -110,26 +109,25 @@ class HttpConnection(ClientConnection):
         self._certificate = socket.certificate_name()
         self.reply_queue = ReplyQueue(http.broker, socket, self, http.output_limit)
         self.closed = False
-        self._is_authenticated = False  # somebody who may do anything has asked for something
+        self._is_authenticated = False  # a client with permissions has sent a request
         self._parser = Parser(http.body_limit)
         self._body_authorization = BodyAuthorization(http.refuse)
-        self._fatal_response: Response | None = (
-            None  # the last answer, since nothing more can be read
-        )
+        # the last answer, since nothing more can be read
+        self._fatal_response: Response | None = None
         self._protocol_error = ""  # what is wrong with what has come
         self._current_request: Request | None = None  # the last request that was begun
         self._logs_requests = log.isEnabledFor(logging.DEBUG)
         self._exchange: HttpExchange | None = None  # the one that is not answered yet
-        self._identified: IdentifiedRequest | None = (
-            None  # who sends that one, now that it is known
-        )
+        # who sends that one, now that it is known
+        self._identified: IdentifiedRequest | None = None
         self._closing_after_replies = False  # answer what has arrived, then close
         self._stopping = False  # since the server stops
         self._in_turn = False
-        self._upgrading = False  # somebody else may have written to the socket
+        self._upgrading = False  # the next protocol may have written to the socket
         self._reading = True
-        self._token_bucket: TokenBucket | None = None  # if there is a rate to keep to
-        self._waiting_since = http.broker.clock.now()  # that a request is awaited, or its rest
+        self._token_bucket: TokenBucket | None = None  # None: no rate limit applies so far
+        # when the wait for a request, or the remainder of one, began
+        self._waiting_since = http.broker.clock.now()
         self._timeout_timer: Cancellable = http.scheduler.call_at(
             self._waiting_since + REQUEST_TIMEOUT_US, self._check_timeout
         )
@@ -155,7 +153,7 @@ class HttpConnection(ClientConnection):
         self._process_input()
 
     def _on_body_decision(self) -> None:
-        """It is known now whether the body of a large request may come."""
+        """It has been decided whether the client may send the body of a large request."""
         self._waiting_since = self.broker.clock.now()
         if (
             self._fatal_response is None
@@ -300,7 +298,9 @@ class HttpConnection(ClientConnection):
         return False
 
     def _send_continue(self) -> None:
-        """Ask for a body that its client holds back, when it is its turn and may come."""
+        """Send 100 Continue for a body that the client holds back, when its turn has come and it
+        may send it.
+        """
         parser = self._parser
         if (
             not parser.wants_continue
@@ -324,8 +324,7 @@ class HttpConnection(ClientConnection):
         self._run_guarded(identified, self._identify)
 
     def _set_origin_and_id(self, request: Request, number: i64) -> None:
-        """Say where it comes from, and how it is called: as its client calls it, if that is fit
-        to be said in a log."""
+        """Set the request's peer, and its id: the client's own if it can be logged."""
         request.peer = self.peer
         request.certificate = self._certificate
         request.connection = int(self.connection_number)
@@ -336,11 +335,10 @@ class HttpConnection(ClientConnection):
             request.id = given
 
     def on_identified(self, identified: IdentifiedRequest) -> None:
-        """It is known now who sends the request that the others wait behind."""
+        """The sender of the request that the others wait behind has been authenticated."""
         if self._exchange is identified.exchange:
-            self.command_started_at = (
-                self.broker.clock.now()
-            )  # to find that out takes its time on purpose
+            # to find that out takes its time on purpose
+            self.command_started_at = self.broker.clock.now()
             self._identified = identified
             self._process_input()
 
@@ -386,9 +384,9 @@ class HttpConnection(ClientConnection):
         handler(exchange)
 
     def _fail_request(self, exchange: HttpExchange, incoming: ParsedRequest) -> None:
-        """Its handler has failed: say so if nothing was said yet, and hear no more of it.
+        """The handler has failed: answer with status 500 if nothing was sent yet.
 
-        What it has done so far stays, and is told to whom it concerns when this turn ends.
+        What it has done so far stays, and clients are notified of it when this turn ends.
         """
         if self._exchange is not exchange:
             return  # it was answered before that
@@ -403,7 +401,7 @@ class HttpConnection(ClientConnection):
             )
 
     def _upgrade(self, exchange: HttpExchange, incoming: ParsedRequest) -> None:
-        """Go on in another protocol, if there is one at this path."""
+        """Switch to another protocol, if there is one at this path."""
         upgrade = self.http.upgrades.get(incoming.raw_path.rstrip("/"))
         if upgrade is None:
             incoming.keep_alive = False
@@ -448,9 +446,8 @@ class HttpConnection(ClientConnection):
             response = without_prompt(incoming.request, response)
         id = incoming.request.id
         if not self._in_turn:
-            self.broker.turn_queue.now = (
-                self.broker.clock.now()
-            )  # that of the last turn may be long ago
+            # that of the last turn may be long ago
+            self.broker.turn_queue.now = self.broker.clock.now()
         self.reply_queue.send(
             encode(
                 response,
@@ -519,7 +516,7 @@ class HttpConnection(ClientConnection):
 
     def _update_reading(self) -> None:
         parser = self._parser
-        # What comes behind an upgrade is in no hurry, and may be a stranger's.
+        # What comes behind an upgrade may be of a client that has not logged in.
         limit = SMALL_BODY if parser.upgrade else INPUT_LIMIT
         wanted = (
             parser.pending_bytes <= limit
@@ -536,7 +533,7 @@ class HttpConnection(ClientConnection):
             self.socket.pause_reading()
 
     def _check_timeout(self) -> None:
-        """Let go of a client that has begun a request and does not end it, or begins none."""
+        """Disconnect a client whose request, or next request, does not arrive in time."""
         now = self.broker.clock.now()
         if self.closed:
             self.reply_queue.abort()  # its last answer was not read in all this time

@@ -1,7 +1,7 @@
-"""Who sends a request: from the Authorization header to a principal, by way of the gate; or from
-the cookie of a session.
+"""Authentication of requests: from the Authorization header to a principal; or from the cookie of a
+session.
 
-Only those who say who they are have to wait for the gate, and most of them only once.
+Only clients that send credentials have to wait for the authenticator, and most of them only once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from taskyard.protocols.http.cookies import expired_session_cookie, session_of
 from taskyard.protocols.http.messages import Request, Response
 from taskyard.protocols.http.problems import SESSION
 
-# Nobody is asked there, and nobody has to wait: probes, and the files of the dashboard.
+# Paths without authentication: probes, and the files of the dashboard.
 PUBLIC_PATHS: Final = ("", "/healthz", "/readyz")
 ASSETS: Final = "/assets/"
 
@@ -113,7 +113,7 @@ def _is_public(path: str) -> bool:
 
 
 class _RequestLogin:
-    """A request that waits for the gate."""
+    """A request that waits for the authenticator."""
 
     def __init__(self, refusal: Callable[[str], Response], on_identified: OnIdentified) -> None:
         self._refusal = refusal

@@ -18,7 +18,7 @@ def problem_of_denial(denied: Denied, principal: Principal) -> ApiProblem:
 
 
 def unauthenticated(detail: str) -> Response:
-    """The answer to who is not who they say."""
+    """The answer to wrong credentials."""
     return ApiProblem(UNAUTHENTICATED, detail).response(0)
 
 
@@ -35,7 +35,7 @@ def permission_refusal(
 
 
 def deny_without_permissions(principal: Principal) -> Response | None:
-    """The answer to who may do nothing at all, where what they want is not known yet."""
+    """The answer to a client without permissions, before the requested action is known."""
     if not principal.has_no_permissions():
         return None
     who = f"user {principal.name}" if principal.name else "who has not logged in"

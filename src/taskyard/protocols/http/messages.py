@@ -1,7 +1,8 @@
 """What a handler sees of HTTP: a request, and the exchange through which it answers.
 
 An answer may come at once or later (a payload that must be read back, a long list), and it waits
-for the journal like any reply: `mark` is the place that must be durable before it is sent.
+for the journal like any reply: `position` is the journal position that must be durable before it is
+sent.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Stream(Protocol):
     def send(self, data: bytes, position: int = 0) -> None: ...
 
     def accepts_more(self) -> bool:
-        """Whether the client reads what it is sent; if not, `on_room` tells when it does."""
+        """Whether the client reads what it is sent; if not, `on_writable` says when it does."""
         ...
 
     def close(self) -> None: ...

@@ -49,9 +49,8 @@ class Parser:
         self._parser = httptools.HttpRequestParser(self)
         self._in_head = True
         self._head_size = 0
-        self._head_bytes = (
-            b""  # what is fed, behind what has come before of a head that is not whole
-        )
+        # what is fed, behind what has come before of a head that is not whole
+        self._head_bytes = b""
         self._checked_lines_end = 0  # of the request lines in there that were looked at
         self._is_plain: bool | None = None  # nothing in there names another protocol; if known
         self.ready: deque[ParsedRequest] = deque()
@@ -60,9 +59,8 @@ class Parser:
         self.upgrade = False  # the last request in `ready` asks for another protocol
         self.upgrade_bytes = b""
         self.idle = True  # between two requests
-        self.large_request: Request | None = (
-            None  # the one that is coming, once its body is not small
-        )
+        # the one that is coming, once its body is not small
+        self.large_request: Request | None = None
         self._reset()
 
     def feed(self, data: bytes) -> None:

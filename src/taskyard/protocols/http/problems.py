@@ -19,7 +19,7 @@ CHALLENGES = [
 
 
 def login_required(detail: str) -> Response:
-    """The answer to who has to say first who they are."""
+    """The answer to a client that has to log in first."""
     answer = problem(401, detail)
     answer.headers.extend(CHALLENGES)
     return answer
@@ -47,7 +47,7 @@ def problem(status: int, detail: str, **more: object) -> Response:
 
 
 def no_route(request: Request, allowed: list[str]) -> Response:
-    """Nobody answers there; or, if some are allowed, not to this method."""
+    """No route has this path; or, if some methods are allowed, this method."""
     if not allowed:
         return problem(404, f"There is nothing at {request.path}.")
     names = ", ".join(allowed)

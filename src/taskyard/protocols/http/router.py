@@ -9,7 +9,7 @@ from taskyard.protocols.http.messages import Handler, Route
 
 
 class NoRoute(Exception):
-    """Nobody answers at this path; or, if `allowed` says so, not to this method."""
+    """No route has this path; or, if `allowed` is not empty, this method."""
 
     def __init__(self, allowed: list[str]) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 picows does the handshake, the frames and the control frames; this puts messages together, bounds
 them, and keeps the connection's own transport in between, so that back-pressure, counting and the
-end of a connection are the same as for every other dialect.
+end of a connection are the same as for every other protocol.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BUFFER = 16_384
 _LARGE = 262_144  # bytes of a frame for which picows has made its buffer larger than it has to stay
 _KEY = re.compile(r"[A-Za-z0-9+/]{22}==", re.ASCII)
 
-# What picows would log is told by the speaker, in words of our own.
+# What picows would log is logged by the message handler, in our own words.
 _silent = logging.getLogger("taskyard.websocket")
 _silent.setLevel(logging.CRITICAL + 1)
 
@@ -39,7 +39,7 @@ _END_REASONS = {
 
 
 class MessageHandler(Protocol):
-    """Who hears the messages that come, each of them whole."""
+    """Receives complete messages."""
 
     def on_text(self, data: bytes) -> None: ...
 
@@ -64,7 +64,7 @@ class WebSocket(WSListener):
         self._part_count = 0
         self._since_frame = 0  # bytes that have come since the last whole frame
         self._kind = WSMsgType.TEXT
-        # What was read and not told yet. picows would swallow the errors of who is told.
+        # What was read and not delivered yet. picows would swallow the handler's errors.
         self._received: list[tuple[WSMsgType, bytes]] = []
         self._ignores_frames = False  # a frame, so that those behind it do not count
         self._end_reason: str | None = None  # why the conversation has ended
@@ -110,7 +110,7 @@ class WebSocket(WSListener):
         self.feed(self._request)
 
     def attach_handler(self, handler: MessageHandler, received: bytes) -> None:
-        """From now on messages are heard; `rest` has already come."""
+        """Deliver messages from now on; `received` has already arrived."""
         self._handler = handler
         self._since_frame = 0
         if received:
@@ -139,7 +139,7 @@ class WebSocket(WSListener):
         self._protocol.connection_lost(None)
 
     def _deliver_messages(self) -> None:
-        """Tell what was heard, and that it was the last if something is wrong with what follows."""
+        """Deliver the messages that were read, and close if the data behind them is invalid."""
         received, self._received = self._received, []
         speaker = self._handler
         for kind, payload in received:
@@ -178,7 +178,7 @@ class WebSocket(WSListener):
     # From picows
 
     def is_user_specific_pong(self, frame: WSFrame) -> bool:
-        """Those of keep-alive are empty; others are for the speaker."""
+        """Pongs of keep-alive are empty; others are for the message handler."""
         if frame.msg_type != WSMsgType.PONG or frame.payload_size or _has_reserved_bits(frame):
             return False
         self._since_frame = frame.tail_size
@@ -231,8 +231,9 @@ class WebSocket(WSListener):
 
 
 class _PicowsTransport(asyncio.Transport):
-    """The connection's transport as picows has it. When to close that is up to the speaker, who may
-    have something left to say."""
+    """The connection's transport as picows has it. When to close is up to the message handler,
+    which may have something left to say.
+    """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__()

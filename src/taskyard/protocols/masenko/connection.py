@@ -41,13 +41,11 @@ from taskyard.protocols.strays import NOT_TLS, looks_like_tls, wrong_protocol_or
 LINE_OVERHEAD: Final = 65_536  # what a line may be longer than the largest payload
 MAX_STEPS: Final = 10_000
 STEP_OVERHEAD: Final = 512  # bytes that a step takes in memory beside what it says
-STEPS_PER_MEMORY_CHECK: Final = (
-    64  # of them, after which it is looked whether there is memory for more
-)
+STEPS_PER_MEMORY_CHECK: Final = 64  # steps after which the memory limit is checked
 MAX_CACHED_FETCH_BYTES: Final = 4096  # bytes of a FETCH; a longer one is read anew each time
 NO_FETCH: Final = b"\n"  # what no line can have
 MAX_STEP_BYTES: Final = 64 * 1_048_576
-# Rounds of the event loop that a silent client gets before it is judged: in the second one all is
+# Rounds of the event loop that a silent client gets before it times out: in the second one all is
 # read that came while the whole server stood still.
 HEARTBEAT_GRACE_ROUNDS: Final = 2
 
@@ -57,7 +55,7 @@ EMPTY: Final = b"EMPTY {}\n"
 
 
 class Masenko:
-    """What all connections of this dialect share."""
+    """State shared by all connections of this protocol."""
 
     def __init__(
         self,
@@ -135,7 +133,7 @@ class MasenkoConnection(ProtocolConnection):
         self._last_timeout: i64 = 0
         self._last_command_at: i64 = self.now
         self._heartbeat_timer: Cancellable | None = None
-        self._grace_rounds: i64 = 0  # rounds it was given since it was found to be silent
+        self._grace_rounds: i64 = 0  # rounds it was given since its heartbeat was overdue
         self._schedule_heartbeat_check(self.now)
         self.apply_principal_limits()
 
@@ -254,7 +252,7 @@ class MasenkoConnection(ProtocolConnection):
         return True
 
     def _reject_long_line(self) -> None:
-        """Say that a line is too long; nothing more is read."""
+        """Reject a line that is too long; nothing more is read."""
         self._too_long = True
         self.current_command = self._masenko.stats.unknown_command
         self.log_protocol_error("line too long")
@@ -388,7 +386,7 @@ class MasenkoConnection(ProtocolConnection):
         self.send(b"OK " + text + b"\n", self.engine.records.end_position())
 
     def _add_step(self, steps: list[TransactionStep], verb: bytes, arguments: bytes) -> None:
-        """Take a line of a transaction; what is wrong with it is said at its end."""
+        """Add a line of a transaction; its errors are reported at its end."""
         if self._step_error:
             return
         self._step_bytes += len(arguments)
@@ -468,7 +466,7 @@ class MasenkoConnection(ProtocolConnection):
         self.broker.end_turn()
 
     def _server_is_busy_with_it(self) -> bool:
-        """Whether it is the server's turn, also while the disk takes its time."""
+        """Whether the client waits for the server, also while the disk is busy."""
         return (
             self.waiter is not None
             or self.command_suspended
@@ -508,7 +506,7 @@ _COMMANDS: Final[dict[bytes, Callable[[MasenkoConnection, bytes], None]]] = {
 def server_info(masenko: Masenko, principal: Principal) -> dict[str, object]:
     """What INFO says: the queues in order of creation that may be seen, and counters.
 
-    Strangers are told no counters, unless they may inspect the whole server.
+    Clients that have not logged in get no counters, unless they may inspect the whole server.
     """
     state = masenko.broker.engine.state
     queues = [

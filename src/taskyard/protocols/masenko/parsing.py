@@ -105,9 +105,8 @@ class RequestParser:
                     None,
                     None,
                 )
-            self._cached_push_prefix = (
-                b""  # something is behind the payload, as in others that will follow
-            )
+            # something is behind the payload, as in others that will follow
+            self._cached_push_prefix = b""
         return self._parse_push_json(text)
 
     def _parse_push_json(self, text: bytes) -> NewJob:
@@ -149,7 +148,7 @@ class RequestParser:
         )
 
     def parse_fetch(self, text: bytes, known: dict[bytes, Queue]) -> tuple[list[bytes], i64]:
-        """Queues in the order to look at them, and how long to wait in microseconds."""
+        """Queues in the order in which to search them, and how long to wait in microseconds."""
         end: i64 = len(text) - len(self._cached_fetch_suffix)
         if (
             end > len(_QUEUES)

@@ -1,4 +1,4 @@
-"""How RESP commands that take time are answered: in portions, with a job, at a job's end."""
+"""How RESP commands that take time are answered: in chunks, with a job, at a job's end."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class ChunkedCommand:
-    """What a command has still to do, a portion at a time, so that nobody else has to wait."""
+    """The remaining work of a command, done in chunks so that other connections do not wait."""
 
     def run_chunk(self, connection: RespConnection) -> bool:
-        """Do a portion; True when that was the last, and the command is answered."""
+        """Do one chunk; True when it was the last, and the command is answered."""
         raise NotImplementedError
 
 

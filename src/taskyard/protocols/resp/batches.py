@@ -43,9 +43,8 @@ MAX_PUSHED: Final = 1000  # jobs of one command
 MAX_DONE: Final = 1000  # and those that it ends
 MAX_NAMED: Final = 32_000  # jobs that they wait for, all together
 CHUNK_STEPS: Final = 256  # steps of reading that count as one of the commands of a turn
-_NUMBERS_PER_TOKEN: Final = (
-    3  # numbers of a lease: its job, the boot of the server, and which it is
-)
+# numbers of a lease: its job, the boot of the server, and which it is
+_NUMBERS_PER_TOKEN: Final = 3
 JOB_STEPS: Final = 8  # those of a job; each one that it waits for is another
 
 
@@ -84,8 +83,9 @@ def _done_all(connection: RespConnection, args: list[bytes]) -> None:
 
 
 def _read_tokens(args: list[bytes]) -> vec[i64]:
-    """Job, boot and lease of each ref, one behind the other: as objects they would cost more than
-    to read them."""
+    """Job, boot and lease of each token, one behind the other: as objects they would cost more than
+    to read them.
+    """
     tokens = vec[i64]()
     at: i64 = 1
     while at < len(args):
@@ -122,7 +122,7 @@ class _PushAllCommand:
 
 
 class _PushAllInChunks(ChunkedCommand):
-    """Reads what is to be pushed in portions, then pushes all of it at once."""
+    """Reads the jobs to push in chunks, then pushes all of them at once."""
 
     def __init__(self, push_command: PushCommand, args: list[bytes], count: i64) -> None:
         self._push_command = push_command

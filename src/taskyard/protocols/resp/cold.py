@@ -1,4 +1,4 @@
-"""Commands of a RESP connection that go on when bytes have been read back from disk."""
+"""Commands of a RESP connection that continue when bytes have been read from disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class CommandReadCallback:
-    """How a command goes on with bytes from disk, which happens outside of its own turn."""
+    """Continues a command with bytes from disk, outside its own turn."""
 
     def __init__(self, connection: RespConnection, then: Callable[[bytes], None]) -> None:
         self._connection = connection
@@ -48,7 +48,7 @@ class CommandReadCallback:
 
 
 class PopAfterRead:
-    """A pop that goes on when the payload has been read back from disk."""
+    """Continues a pop when the payload has been read from disk."""
 
     def __init__(
         self,

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 MAX_TRANSACTION_COMMANDS: Final = 10_000  # commands between MULTI and EXEC, unless it is configured
 MAX_TRANSACTION_BYTES: Final = 64 * 1_048_576  # of them, and of the replies to them in one go
-MAX_AVERAGE_ARGS: Final = (
-    16  # that they may have on an average: a push of many values is much to do too
-)
+# that they may have on an average: a push of many values is much to do too
+MAX_AVERAGE_ARGS: Final = 16
 
 
 class RespCommand:
@@ -39,9 +38,8 @@ class RespCommand:
         self.min_args = min_args
         self.max_args = max_args  # 0: as many as one likes
         self.immediate = immediate  # also between MULTI and EXEC
-        self.when_read_only = (
-            when_read_only  # it can be answered although the journal cannot be written
-        )
+        # it can be answered although the journal cannot be written
+        self.when_read_only = when_read_only
 
     def arity(self) -> int:
         """As Redis gives it: negative for "at least"."""
@@ -49,15 +47,15 @@ class RespCommand:
 
 
 class MultiTransaction:
-    """Commands between MULTI and EXEC, of which nobody else is served in between: so there is a
-    bound to them. What will not be carried out is not kept."""
+    """Commands between MULTI and EXEC. No other client is served in between, so there is a
+    bound to them. What will not be carried out is not kept.
+    """
 
     def __init__(self, limit: i64) -> None:
         self.commands: list[tuple[RespCommand, list[bytes]]] = []
         self.size: i64 = 0
-        self.unreported_bytes: i64 = (
-            0  # bytes of it beside the arguments' own, that nobody was told of
-        )
+        # overhead bytes that were not reported to the memory limit yet
+        self.unreported_bytes: i64 = 0
         self.aborted = False  # one of them cannot be carried out, so none will be
         self.limit_error = ""  # says which bound they are beyond
         self._limit = limit

@@ -56,15 +56,14 @@ from taskyard.protocols.strays import (
     wrong_protocol_error,
 )
 
-MAX_RETAINED_ARGS_BYTES: Final = (
-    4096  # bytes of a command that may stay in memory until the next one comes
-)
+# bytes of a command that may stay in memory until the next one comes
+MAX_RETAINED_ARGS_BYTES: Final = 4096
 QUEUED: Final = b"+QUEUED\r\n"
 NO_AUTH: Final = "NOAUTH Authentication required."
 
 
 class ConsumerClaim:
-    """Who has a consumer alone, until the last of these connections is lost."""
+    """The exclusive holder of a consumer, until its last connection is lost."""
 
     def __init__(self, holder: str, user: str, peer: str) -> None:
         self.holder = holder
@@ -74,7 +73,7 @@ class ConsumerClaim:
 
 
 class Resp:
-    """What all connections of this dialect share."""
+    """State shared by all connections of this protocol."""
 
     def __init__(
         self,
@@ -358,7 +357,7 @@ class RespConnection(ProtocolConnection):
         self._in_transaction = False
 
     def start_chunked(self, command: ChunkedCommand) -> None:
-        """Answer a command by work in portions, of which the first is done now."""
+        """Execute a command in chunks, the first of them now."""
         self.chunked_command = command
         began = not self.command_started_at  # else whoever set it goes on when this is done
         if began:
@@ -375,7 +374,9 @@ class RespConnection(ProtocolConnection):
         )
 
     def yield_turn(self) -> None:
-        """A portion was a whole turn's work: the next one comes after all who are in line."""
+        """A chunk was a whole turn's work: the next one comes after all connections that wait for
+        their turn.
+        """
         if not self.queued_for_turn:
             self.broker.turn_queue.requeue(self)
 
@@ -424,7 +425,7 @@ class RespConnection(ProtocolConnection):
             login.send(self, principal is not None)
 
     def reset_principal(self) -> None:
-        """As it was when it came: nobody, or the holder of the certificate that it has shown."""
+        """Reset to the principal of a new connection: anonymous, or its certificate's holder."""
         gate = self.resp.authenticator
         self.switch_principal(
             gate.anonymous
@@ -550,7 +551,9 @@ class RespConnection(ProtocolConnection):
     # Replies
 
     def continue_after_reply(self) -> None:
-        """A command was answered outside of a turn: those behind it have theirs soon."""
+        """A command was answered outside a turn: queue the connection so that those behind it run
+        soon.
+        """
         self.reply_queue.flush_output()
         if not self.queued_for_turn:
             self.broker.turn_queue.requeue(self)

@@ -77,7 +77,7 @@ def _check_batch_permission(connection: RespConnection, name: str) -> None:
     """Whoever deals with a batch must be allowed to take from all queues that it is from, and the
     consumer must not be another user's.
 
-    To be asked before each portion: meanwhile it may have grown, or be another one.
+    Check before each chunk: meanwhile the batch may have grown, or be another one.
     """
     principal = connection.principal
     if principal.is_superuser:
@@ -97,7 +97,7 @@ def _check_batch_permission(connection: RespConnection, name: str) -> None:
 
 
 def _is_administrator(principal: Principal, consumer: BatchConsumer) -> bool:
-    """Whether an administrator asks: of all queues that the batch is from, or of all there are."""
+    """Whether the client administers all queues that the batch is from, or all queues."""
     queues = [queue.decode() for queue in consumer.queues] or [""]
     return all(principal.may(ADMIN, queue) for queue in queues)
 
@@ -105,7 +105,7 @@ def _is_administrator(principal: Principal, consumer: BatchConsumer) -> bool:
 def _check_owner(connection: RespConnection, name: str, known: i64) -> i64:
     """Whose jobs the consumer's are, 0 if it is not there; it must be who it was, if that is known.
 
-    One that was dropped between two portions may be back, with other jobs by the same number.
+    A consumer that was dropped between two chunks may be back, with other jobs by the same number.
     """
     consumer = connection.engine.consumer(name)
     owner: i64 = consumer.owner if consumer is not None else 0
@@ -216,7 +216,7 @@ def _reply_synced(connection: RespConnection, reply: bytes) -> None:
 
 
 def _yield_turn(connection: RespConnection) -> None:
-    """Go on in another turn: if the disk is behind, when it has caught up."""
+    """Continue in another turn: if the disk is behind, when it has caught up."""
     broker = connection.broker
     position = connection.engine.records.end_position()
     if broker.is_backlogged() and position > broker.journal.written:
@@ -227,7 +227,7 @@ def _yield_turn(connection: RespConnection) -> None:
 
 
 class _DelayedReply(DeferredReplies):
-    """A reply, or the next portion of one, that waits for the disk where others need not."""
+    """A reply, or the next chunk of one, that waits for a durability others need not wait for."""
 
     def __init__(self, connection: RespConnection, waiters: DurabilityWaiters) -> None:
         super().__init__(connection.broker, connection.reply_queue, waiters)
@@ -390,7 +390,7 @@ class _DropConsumer(ChunkedCommand):
         engine = connection.engine
         consumer = engine.consumer(self._name)
         if self._owner and (consumer is None or consumer.owner != self._owner):
-            connection.reply(OK)  # somebody else was quicker
+            connection.reply(OK)  # another client was quicker
             return True
         _check_batch_permission(connection, self._name)
         self._owner = consumer.owner if consumer is not None else 0

@@ -54,9 +54,8 @@ class RespFrameParser:
         self._skip: i64 = 0  # bytes of it that are to be dropped
         self._args_bytes: i64 = 0  # bytes of the arguments so far
         self._reported_args: i64 = 0  # of them, those that new_overhead has told of
-        self.args_memory_bytes: i64 = (
-            0  # bytes of memory that the arguments of the last command take
-        )
+        # bytes of memory that the arguments of the last command take
+        self.args_memory_bytes: i64 = 0
         self._number: i64 = 0  # what _read_number has found
         self._searched_pieces: i64 = 0  # the buffer and pieces that have no end of a line
         # How the last argument was announced, as a number, if that was not long: values of one
@@ -67,7 +66,7 @@ class RespFrameParser:
         self._bulk_header_value: i64 = 0
 
     def limit_unauthenticated_input(self, unauthenticated: bool) -> None:
-        """From now on, take as much as from those who have to log in first, or from others."""
+        """Apply, or lift, the limits of clients that have to log in first."""
         self._max_args = UNAUTHENTICATED_ARGS if unauthenticated else MAX_ARGS
         self._max_bulk = UNAUTHENTICATED_BULK if unauthenticated else MAX_BULK
         self._max_line = UNAUTHENTICATED_BULK if unauthenticated else MAX_LINE
@@ -82,7 +81,7 @@ class RespFrameParser:
             self._pieces.append(data)
 
     def pending_bytes(self) -> i64:
-        """Bytes that may hold a command; what is waiting for its rest does not count."""
+        """Bytes that may hold a command; an incomplete command does not count."""
         return self._size if self._size >= self._needed_bytes else 0
 
     def buffered_bytes(self) -> i64:
@@ -108,7 +107,7 @@ class RespFrameParser:
             self.args_memory_bytes = 0
 
     def partial_command_bytes(self) -> i64:
-        """Whether, and how much, of a command is there that waits for its rest."""
+        """Bytes of an incomplete command; 0: there is none."""
         if self._size >= self._needed_bytes:
             return 0  # nobody has looked at it yet
         return self.buffered_bytes() + (1 if self._missing_args else 0)

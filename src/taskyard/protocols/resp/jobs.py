@@ -1,6 +1,6 @@
 """Taskyard's own words on the RESP listener: push with options, finish, fail, extend, give back.
 
-A lease is named by its ref (job, boot of the server, attempt), so that it can be finished from
+A lease is named by its token (job, boot of the server, attempt), so that it can be finished from
 any connection, and no longer once it is over.
 """
 
@@ -72,7 +72,7 @@ def add_job_commands(resp: Resp) -> None:
 
 
 class ParsedPush:
-    """A job as JOB.PUSH describes it, word by word."""
+    """A push as the options of JOB.PUSH describe it."""
 
     def __init__(self, new: NewJob, now: int, prefix: str) -> None:
         self.new = new
@@ -230,7 +230,7 @@ def _resolve_blocker(connection: RespConnection, name: bytes) -> int:
 
 
 def _leased_job(connection: RespConnection, lease_token: bytes) -> tuple[i64, i64]:
-    """The job of a ref, and who holds it."""
+    """The job of a lease token, and the lease holder."""
     id, epoch, number = parse_lease_token(lease_token)
     principal = connection.principal
     principal.check_permission_on_any_queue(TAKE)
@@ -240,7 +240,7 @@ def _leased_job(connection: RespConnection, lease_token: bytes) -> tuple[i64, i6
 
 
 def parse_lease_token(token: bytes) -> tuple[i64, i64, i64]:
-    """The job of a ref, the boot of the server, and the lease."""
+    """The job of a lease token, the boot of the server, and the lease."""
     id, first = number_at(token, 0)
     epoch, second = number_at(token, first + 1)
     number, end = number_at(token, second + 1)

@@ -262,7 +262,7 @@ def _exists(connection: RespConnection, args: list[bytes]) -> None:
 
 
 class _CountKeys(ChunkedCommand):
-    """How many of these keys are there, as many at a time as make nobody wait."""
+    """Counts the keys that exist, in chunks."""
 
     def __init__(self, args: list[bytes]) -> None:
         self._args = args
@@ -420,7 +420,7 @@ def _del(connection: RespConnection, args: list[bytes]) -> None:
 
 
 class _DeleteKeys(ChunkedCommand):
-    """A value goes at once, the jobs of a list in portions: those that were there at first."""
+    """Deletes a value at once, and the jobs that a list had at first in chunks."""
 
     def __init__(self, keys: list[bytes], strings: set[bytes]) -> None:
         self._keys = keys

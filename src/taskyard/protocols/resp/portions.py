@@ -1,4 +1,4 @@
-"""Work on long lists, a portion at a time, so that nobody else has to wait.
+"""Work on long lists in chunks, so that other connections do not wait.
 
 Payloads that are on disk only are read back on the way.
 """
@@ -24,7 +24,7 @@ class PopMany(ChunkedCommand):
     """Pop jobs from one end, and answer with their payloads.
 
     A job is popped when its payload is at hand, since what is popped may be dropped from disk;
-    and those of a portion are popped together, so that no crash comes between them.
+    and those of a chunk are popped together, so that no crash comes between them.
     """
 
     def __init__(self, queue: Queue, count: i64, last: bool) -> None:
@@ -68,7 +68,7 @@ class PopMany(ChunkedCommand):
             self._chunk.append(job)
 
     def _load_payloads(self, connection: RespConnection) -> bool:
-        """Have the payloads of the portion; False if one has to be read back first."""
+        """Load the payloads of the chunk; False if one has to be read from disk first."""
         while self._at < len(self._chunk):
             job = self._chunk[self._at]
             payload = connection.broker.cached_payload(job)
@@ -180,7 +180,7 @@ class RemoveByPayload(ChunkedCommand):
     """Finish ready jobs with exactly this payload, from the front, or from the back if negative.
 
     Linear in the distance it has to look. From the back it goes through the jobs that were there
-    when it began; from the front it walks on from place to place.
+    when it began; from the front it continues behind the last job.
     """
 
     def __init__(self, queue: Queue, payload: bytes, count: int) -> None:

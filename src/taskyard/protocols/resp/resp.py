@@ -38,7 +38,7 @@ def make_resp(
     api: Router | None = None,
     body_limit: i64 = 64 * 1_048_576,
 ) -> Resp:
-    """The dialect with all of its commands; `queue` is where Pqueue's items are."""
+    """The protocol with all of its commands; `queue` is where Pqueue's items are."""
     resp = Resp(broker, queue, payload_limit, output_limit, max_losses, authenticator, batch_limit)
     resp_pqueue.add_item_commands(resp)
     resp_lists.add_list_commands(resp)

@@ -1,4 +1,4 @@
-"""What Redis clients say around their work: greeting, naming themselves, asking who is there."""
+"""Redis's connection commands: HELLO, AUTH, CLIENT, COMMAND, CONFIG, INFO."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _hello(connection: RespConnection, args: list[bytes]) -> None:
 
 
 class _HelloReply(LoginReply):
-    """A greeting, which is answered when it is known who it comes from."""
+    """HELLO, which is answered when the client is authenticated."""
 
     def __init__(self, resp_version: int) -> None:
         self.resp_version = resp_version

@@ -1,6 +1,6 @@
 """SLOWLOG: the commands that took too long, in the form that Redis gives them.
 
-They are those of all dialects. In the place of a command's arguments, which nobody but its client
+They are those of all protocols. In the place of a command's arguments, which only its client
 should see, stands where it came from.
 """
 

@@ -176,8 +176,10 @@ def _encode_job(connection: RespConnection, job: Job, payload: bytes) -> bytes:
 
 
 class _BriefWriter:
-    """Writes what a worker cannot do without: ref, name and payload. In few pieces, since each of
-    them costs about the same: what is before and behind the numbers is put together beforehand."""
+    """Writes what a worker cannot do without: lease token, name and payload. In few pieces, since
+    each of them costs about the same: what is before and behind the numbers is put together
+    beforehand.
+    """
 
     def __init__(self, connection: RespConnection) -> None:
         spare = connection.resp.spare_writer
@@ -209,7 +211,7 @@ class _BriefWriter:
         out.write(b"\r\n")
 
     def finish(self) -> bytes:
-        """All that was written; the next may write where it stood."""
+        """Return all that was written and free the buffer for the next reply."""
         written = self.out.getvalue()
         if len(written) <= _MAX_REUSED_BUFFER_BYTES:
             self.out.truncate(0)

@@ -12,7 +12,7 @@ MAX_SPAN_MS: Final = 100 * 365 * 86_400_000
 
 
 class OptionNames:
-    """A command of ours, and the words that it knows."""
+    """The options of one of Taskyard's own commands."""
 
     def __init__(self, command: str, words: tuple[str, ...]) -> None:
         self.command = command
@@ -26,7 +26,7 @@ class OptionNames:
 
 
 class OptionReader:
-    """The arguments behind the fixed ones: words, most of them with a value."""
+    """Reads the arguments behind the fixed ones: options, most of them with a value."""
 
     def __init__(self, known: OptionNames, args: list[bytes], at: int, end: int = -1) -> None:
         self._known = known

@@ -66,7 +66,7 @@ UNKNOWN: Final = "Unknown command"
 
 
 class Workq:
-    """What all connections of this dialect share."""
+    """State shared by all connections of this protocol."""
 
     def __init__(
         self,
@@ -366,7 +366,7 @@ class WorkqConnection(ProtocolConnection):
             else:
                 self._send_result(job, kind == WATCH_SUCCEEDED)
         elif call is not None and call.state == LEASED:
-            # Somebody else was told of the same moment first, and took the job.
+            # Another connection was notified first and took the job.
             self.watcher = self.engine.watch_job(call.id, self.owner)
             return False
         elif call is not None and (call.state == SUCCEEDED or call.state == FAILED):
@@ -420,7 +420,7 @@ class WorkqConnection(ProtocolConnection):
         self.send(b"".join([head, result, b"\r\n"]), self.engine.records.end_position())
 
     def _end_run(self, now: i64) -> None:
-        """The run is over. Its job goes as well, unless somebody works on it."""
+        """End the run. Its job is cancelled as well, unless a worker has leased it."""
         call = self._run_job
         self._run_job = None
         if call is not None and not self.engine.read_only_reason:

@@ -51,7 +51,7 @@ class WorkqFrameParser:
         self._resyncing = False  # whatever comes is dropped up to the next CR LF
 
     def limit_unauthenticated_input(self, unauthenticated: bool) -> None:
-        """From now on, keep as much as of those who have to log in first, or of others."""
+        """Apply, or lift, the limits of clients that have to log in first."""
         self._max_line = UNAUTHENTICATED_LIMIT if unauthenticated else LINE_LIMIT
         self._max_block = (
             min(i64(UNAUTHENTICATED_LIMIT), self._limit) if unauthenticated else self._limit
@@ -66,14 +66,14 @@ class WorkqFrameParser:
             self._pieces.append(data)
 
     def pending_bytes(self) -> i64:
-        """Bytes that may hold a command; what is waiting for its rest does not count."""
+        """Bytes that may hold a command; an incomplete command does not count."""
         return self._size if self._size >= self._needed_bytes else 0
 
     def buffered_bytes(self) -> i64:
         return self._size
 
     def partial_command_bytes(self) -> i64:
-        """Whether, and how much, of a command is there that waits for its rest."""
+        """Bytes of an incomplete command; 0: there is none."""
         if self._size >= self._needed_bytes:
             return 0  # nobody has looked at it yet
         return self._size + (1 if self._block_size >= 0 or self._skipping or self._resyncing else 0)

@@ -79,7 +79,7 @@ class RequestParser:
     def parse_run(
         self, fields: list[bytes], payload: bytes | None, caller: i64
     ) -> tuple[NewJob, i64]:
-        """The job, and how long to wait for somebody who takes it."""
+        """The job, and how long to wait for a worker that takes it."""
         flags = _check_field_count(fields, 6, 1)
         uid, name, payload = self._parse_job(fields, payload)
         ttr = _parse_ttr(fields[3])
@@ -87,7 +87,7 @@ class RequestParser:
         values = _parse_flags(flags, (b"priority",))
         # One attempt: when its time is over, so is the call.
         policy = self._policy(ttr, 1, 0)
-        ttl = wait // MILLISECOND + ttr  # nobody can want it any longer
+        ttl = wait // MILLISECOND + ttr  # no caller can want it any longer
         new = NewJob(
             name, name, payload, policy, _parse_priority(values), 0, OPAQUE, False, ttl, uid
         )

@@ -1,8 +1,8 @@
-"""Listening sockets that are passed on by whoever started the server, as systemd does it.
+"""Listening sockets passed by the process that started the server, as systemd does it.
 
-They stay open while the server is restarted: who connects meanwhile waits instead of being refused.
-LISTEN_FDS of them begin at descriptor 3. Each is for the listener that its name in LISTEN_FDNAMES
-says, or else for the one whose port it is bound to.
+They stay open while the server restarts: clients that connect meanwhile wait instead of being
+refused. LISTEN_FDS of them start at descriptor 3. Each belongs to the listener that its name in
+LISTEN_FDNAMES says, or else to the one whose port it is bound to.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Between a socket and a dialect: bytes in, bytes out, back-pressure both ways."""
+"""Between a socket and a protocol: bytes in, bytes out, backpressure both ways."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STALLED_OUTPUT: Final = 2  # the client does not take its replies
 
 
 class LoginTracker(Seam):
-    """Who looks after connections whose clients have to log in."""
+    """Tracks connections whose clients have to log in."""
 
     def add(self, one: Connection) -> None: ...
 
@@ -48,13 +48,13 @@ class LoginTracker(Seam):
 
 
 class ProtocolFactory(Seam):
-    """What speaks a protocol on the connections of a listener."""
+    """Makes the protocol object of each connection of a listener."""
 
     def connect(self, transport: Connection, peer: str) -> ClientConnection: ...
 
 
 class ConnectionRegistry:
-    """Those that are there now, and a way to wait until there are none."""
+    """The open connections, and a way to wait until all are closed."""
 
     def __init__(self) -> None:
         self._open: dict[Connection, None] = {}  # in the order in which they came
@@ -70,15 +70,14 @@ class ConnectionRegistry:
         self.reply_sender: BatchingReplySender | None = None
         self.use_batching = False  # there are so many that the postman is worth it
         self.login_tracker: LoginTracker | None = None  # where clients have to log in
-        self.use_delayed_acks = (
-            False  # and so many that replies take longer than TCP waits for them
-        )
+        # and so many that replies take longer than TCP waits for them
+        self.use_delayed_acks = False
 
     def all(self) -> list[Connection]:
         return list(self._open)
 
     def check_memory(self, connection: Connection) -> None:
-        """The budget is used up by something that this one has sent or was sent."""
+        """Check the memory of all connections: the bytes until the next check are used up."""
         if self.on_check_due is not None:
             self.on_check_due(connection)
 
@@ -98,7 +97,7 @@ class ConnectionRegistry:
         self.use_delayed_acks = len(self._open) > _MAX_CONNECTIONS_WITH_PROMPT_ACKS
 
     async def wait_until_closed(self, seconds: float) -> None:
-        """Give them this long to go; then they are cut off."""
+        """Wait this long until all are closed; then abort those that are left."""
         try:
             await asyncio.wait_for(self._empty.wait(), seconds)
         except TimeoutError:
@@ -107,8 +106,9 @@ class ConnectionRegistry:
 
 
 class Connection(Protocol):
-    """One client. What the dialect writes goes out as it is; a client that does not read is not
-    read from, so that its replies stay within bounds."""
+    """One client. What the protocol writes is sent as it is; a client that does not read is not
+    read from, so that its replies stay within bounds.
+    """
 
     def __init__(
         self,
@@ -138,9 +138,8 @@ class Connection(Protocol):
         self.number: i64 = registry.last_number  # in the log
         self._opened_at = 0.0
         self._close_reason = ""  # it ends
-        self.tls_transport: asyncio.Transport | None = (
-            None  # that speaks TLS, until it has shaken hands
-        )
+        # that speaks TLS, until it has shaken hands
+        self.tls_transport: asyncio.Transport | None = None
         self._received_bytes: i64 = 0
         self._written_bytes: i64 = 0
         # As `verdict` last saw it.
@@ -151,7 +150,7 @@ class Connection(Protocol):
         self._partial_since: i64 = 0  # 0: none is half here
 
     def start_login_timeout(self) -> None:
-        """Its client is let in, and may have to shake hands first; or must log in once more."""
+        """Start the time for a login, of a new client or of one whose login was revoked."""
         if self._registry.login_tracker is not None:
             self._registry.login_tracker.add(self)
 
@@ -208,7 +207,7 @@ class Connection(Protocol):
         self.on_gone()
 
     def _set_close_reason(self, reason: str) -> None:
-        """The first reason is the one."""
+        """Set the reason of the close, unless there is one already."""
         if not self._close_reason:
             self._close_reason = "the server stops" if self._registry.shutting_down else reason
 
@@ -223,7 +222,7 @@ class Connection(Protocol):
         log.debug("a connection went", extra={"fields": told})
 
     def on_gone(self) -> None:
-        """It is gone, or has never come to be."""
+        """Release the connection's place: it is closed, or was never opened."""
         if self._registry.login_tracker is not None:
             self._registry.login_tracker.discard(self)
         self.tls_transport = None
@@ -252,7 +251,7 @@ class Connection(Protocol):
     # From those who look after all connections
 
     def pause_for_memory(self, paused: bool) -> None:
-        """Carry out nothing more for this client, and do not read from it; or go on."""
+        """Execute nothing more for this client and do not read from it; or continue."""
         if paused == self._paused_for_memory:
             return
         self._paused_for_memory = paused
@@ -272,7 +271,9 @@ class Connection(Protocol):
         return 0 if self._client is None else self._client.buffered_bytes()
 
     def check_progress(self, now: i64, timeout_us: i64) -> i64:
-        """Whether this client has not got on for so long; to be asked now and then."""
+        """Return whether this client has made no progress for the timeout; to be called from time
+        to time.
+        """
         if self._check_output_timeout(now, timeout_us):
             return STALLED_OUTPUT
         return STALLED_INPUT if self._check_input_timeout(now, timeout_us) else NOT_STALLED
@@ -304,20 +305,20 @@ class Connection(Protocol):
         return now - self._partial_since >= timeout_us
 
     def _accepts_input(self) -> bool:
-        """Whether more would be taken from this client, if only it sent something."""
+        """Whether more input of this client would be read if it sent some."""
         if self._input_ended or self._output_blocked or not self._wants_input:
             return False
         return not self._paused_for_memory or not self._has_unread_input()
 
     def _has_unread_input(self) -> bool:
-        """Whether something has arrived that was not read."""
+        """Whether input has arrived that was not read."""
         if self._transport is None or self._transport.is_closing():
             return False
         found = self._transport.get_extra_info("socket")
         return found is not None and _unread_bytes(found.fileno()) > 0
 
     def can_make_progress(self) -> bool:
-        """Whether it would hold less in the end if it were not held back."""
+        """Whether it would hold less memory in the end if it were not paused."""
         receiver = self._client
         if receiver is None or self._output_blocked or self.unsent_bytes():
             return False
@@ -336,14 +337,16 @@ class Connection(Protocol):
             self.abort()
 
     def login_state(self) -> i64:
-        """Whether its client has said who it is."""
+        """Whether the client has authenticated."""
         receiver = self._client
         if receiver is not None:
             return receiver.login_state()
         return AUTHENTICATING if self.tls_transport is None else UNAUTHENTICATED
 
     def close_unauthenticated(self, reason: str, at_once: bool = False) -> None:
-        """Its client has not; `at_once`: its place is another's already."""
+        """Close the connection of a client that has not authenticated; `at_once`: another
+        connection takes its place.
+        """
         self._set_close_reason(reason)
         receiver = self._client
         if receiver is not None:
@@ -356,7 +359,7 @@ class Connection(Protocol):
     # As the dialect's transport
 
     def switch_protocol(self, client: ClientConnection) -> None:
-        """The connection goes on in another protocol."""
+        """Continue the connection in another protocol."""
         client.output_blocked = self._output_blocked or self._paused_for_memory
         client.connection_number = self.number
         if self._registry.login_tracker is not None:
@@ -393,8 +396,9 @@ class Connection(Protocol):
             transport.write(data)
 
     def _send_or_batch(self, data: bytes) -> None:
-        """Into the socket itself, or by the postman: the transport is for what does not fit. It
-        would keep the bytes until the end of the round, at twice the cost."""
+        """Send into the socket itself, or through the reply sender. The transport is for what does
+        not fit: it would keep the bytes until the end of the round, at twice the cost.
+        """
         if self._transport_has_output:
             if self.unsent_bytes():
                 self._write_to_transport(data)
@@ -432,13 +436,13 @@ class Connection(Protocol):
     # From and to the postman
 
     def on_partial_send(self, data: bytes) -> None:
-        """The socket has not taken this."""
+        """Pass what the socket has not taken to the transport."""
         self.reply_batch = 0
         self._transport_has_output = True
         self._write_to_transport(data)
 
     def _withdraw_pending(self) -> bytes:
-        """What the postman has for this client and has not set out with; the rest is sent."""
+        """Withdraw and return what the reply sender has not started to send; wait for the rest."""
         postman = self._registry.reply_sender
         if postman is None or self.reply_batch <= postman.completed_batch:
             return b""
@@ -453,7 +457,7 @@ class Connection(Protocol):
         return waiting
 
     def _flush_pending(self) -> None:
-        """Send what the postman has."""
+        """Send what the reply sender has for this client."""
         data = self._withdraw_pending()
         if data:
             if self._transport_has_output:
@@ -462,7 +466,7 @@ class Connection(Protocol):
                 self.send_now(data)
 
     def _stop_direct_sending(self) -> None:
-        """Nothing goes past the transport from now on, which is about to close."""
+        """Send everything through the transport from now on, which is about to close."""
         self._flush_pending()
         self._descriptor = -1
 

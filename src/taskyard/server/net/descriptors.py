@@ -8,9 +8,8 @@ from typing import Final
 
 from taskyard.server.logs import fields, log
 
-RESERVED_DESCRIPTORS: Final = (
-    64  # descriptors that connections leave to the journal and to the process
-)
+# descriptors that connections leave to the journal and to the process
+RESERVED_DESCRIPTORS: Final = 64
 
 
 def raise_file_limit() -> None:

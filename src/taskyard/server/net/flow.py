@@ -1,9 +1,9 @@
-"""What all clients together hold in memory: commands that are not answered, replies not taken.
+"""Enforces `--memory-limit` over unanswered commands and unsent replies of all connections.
 
-It is not counted byte by byte but measured, whenever so much has come and gone that it may have
-reached the limit. Beyond it, whoever holds more than a small part is held back: nothing more is
-read from such a client or carried out for it until it has taken its replies, or others have taken
-theirs. Clients that hold little go on as before, and nothing is dropped.
+It does not count each byte: it measures whenever enough bytes have been received or sent to reach
+the limit. Beyond the limit, connections that hold more than a small share are paused: the server
+neither reads from them nor executes their commands until they, or others, have taken their replies.
+Small holders continue, and nothing is dropped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class MemoryLimiter:
         broker.engine.waiter_bytes_limit = limit_bytes // 2
 
     def stop(self) -> None:
-        """The server is about to end: everybody may be answered."""
+        """Resume every connection: the server is about to stop."""
         self._registry.on_check_due = None
         self._registry.check_after_bytes = NO_LIMIT
         self._broker.on_memory_used = None
@@ -60,8 +60,9 @@ class MemoryLimiter:
         self._resume_all()
 
     def _on_budget_used(self, connection: Connection) -> None:
-        """So much has come and gone that there may be too much, or memory is short and something
-        has come or gone. Nobody is resumed here: this may be in the middle of somebody's turn."""
+        """Pause this connection if it holds much, and measure again when enough bytes have passed.
+        Resumes nobody: this may run within a turn.
+        """
         if self._is_limiting:
             if connection is not self._exempt and _held_bytes(connection) > self._small_holding:
                 self._pause(connection)
@@ -70,8 +71,7 @@ class MemoryLimiter:
         self._measure_holdings(False)
 
     def _on_memory_used(self, size: int) -> None:
-        """Somebody holds that much more than has come: what it sent takes more memory than bytes,
-        or it waits at many queues."""
+        """Count memory that a client uses beyond what it has sent."""
         everyone = self._registry
         everyone.bytes_since_check += size
         if everyone.bytes_since_check > (
@@ -119,7 +119,7 @@ class MemoryLimiter:
             self._timer_handle = self._scheduler.call_at(when, self._recheck)
 
     def _update_paused(self, holdings: Holdings, resumes: bool) -> None:
-        """Hold back those who hold much, and nobody else."""
+        """Pause the connections that hold much, and no others."""
         if resumes:
             self._exempt_one(holdings)
         for held, one in holdings:
@@ -131,8 +131,9 @@ class MemoryLimiter:
                 self._resume(one)
 
     def _exempt_one(self, holdings: Holdings) -> None:
-        """One of those who hold much goes on in any case: if all were held back in the middle of
-        large commands, none of these would ever come to its end."""
+        """Exempt one large holder: if all were paused in the middle of large commands, none of
+        these would ever complete.
+        """
         able = [
             one for held, one in holdings if held > self._small_holding and one.can_make_progress()
         ]

@@ -1,7 +1,7 @@
-"""Accepting connections, as many as there may be.
+"""Accepts connections, up to the limits.
 
 The server accepts by itself instead of leaving that to the event loop, whose listeners end at the
-first accept for which there is no descriptor. Here they rest for a moment, and go on.
+first accept for which there is no descriptor. Here they pause for a moment, and continue.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ ConnectionFactory = Callable[
 
 
 class KeyedCounter:
-    """So many of something for each key, such as connections for an address. 0: any number."""
+    """Counts something for each key, such as connections for an address, up to a limit. 0: no
+    limit.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -61,7 +63,7 @@ class KeyedCounter:
 
 
 class ConnectionLimits:
-    """Who may come in: so many in all, and so many from each address."""
+    """The limits of open connections: in total, and for each address."""
 
     def __init__(
         self, total: int, per_address: int, counters: LimitCounters, exempts_local: bool = False
@@ -76,7 +78,9 @@ class ConnectionLimits:
         self.evict_oldest: Callable[[], bool] | None = None
 
     def admit(self, address: str) -> str:
-        """Why one more is not let in from there; "": it is, and must `leave` one day."""
+        """Count one more connection from there and return ""; or return why it is refused. What is
+        counted must be released.
+        """
         counts = not (self._exempts_local and _is_loopback(address))
         if self.open_count >= self._total and not self._evict_for(address, counts):
             self._counters.refused_total += 1
@@ -105,7 +109,7 @@ class ConnectionLimits:
 
 
 class Listener:
-    """One dialect's port, on each address that the host's name stands for."""
+    """One protocol's port, on each address of the host's name."""
 
     def __init__(
         self,
@@ -154,7 +158,7 @@ class Listener:
         return f"{text}. Stop the program that uses it, or choose another port with {flag}"
 
     def adopt_sockets(self, sockets: list[socket.socket]) -> None:
-        """Listen at those that were opened by somebody else, and stay open when this ends."""
+        """Listen on sockets of another process, which stay open when this one ends."""
         self.sockets = sockets
         for listener in sockets:
             _set_options(listener, self._keep_alive_us)
@@ -187,8 +191,9 @@ class Listener:
             self._admit(peer, str(address[0]))
 
     def _pause_accepting(self, listener: socket.socket, error: OSError) -> None:
-        """There is no descriptor, or no memory, for one more. Those that come wait in their
-        line: to look at it again and again would take the time from those who are here."""
+        """Stop accepting for a moment: there is no descriptor, or no memory, for one more. New
+        connections wait in the backlog.
+        """
         self._counters.failed_accepts += 1
         if not self._paused:
             self._paused = True
@@ -245,7 +250,7 @@ class Listener:
 
 
 def refusal_bytes(protocol_name: str, text: str) -> bytes:
-    """The same in the words of the protocol."""
+    """The refusal in the protocol's own words."""
     if protocol_name == "masenko":
         return f'ERR {{"msg":"{text}"}}\n'.encode()
     if protocol_name == "workq":
@@ -279,8 +284,9 @@ def _set_options(listener: socket.socket, keep_alive: int) -> None:
 
 
 def _keep_alive_options(milliseconds: int) -> list[tuple[str, int]]:
-    """Who is silent is asked when two thirds of the time are over, and again until it is. Who has
-    not confirmed what it was sent is asked nothing, and would stay for a quarter of an hour."""
+    """The options of TCP keep-alive: a silent peer is probed after two thirds of the time, and
+    dropped at its end; so is one that does not acknowledge.
+    """
     seconds = milliseconds // 1000
     return [
         ("TCP_KEEPIDLE", max(1, seconds * 2 // 3)),

@@ -1,15 +1,15 @@
-"""Replies to many clients at once go out from a thread that never asks for the interpreter.
+"""Sends replies to many clients from a C thread that does not need the GIL.
 
-Most of what a small command costs is its reply's way into the socket. So replies of one round of
-the event loop are put into a bag, and a thread written in C empties it on another core. Whatever a
-socket does not take comes back, and is left to the connection's transport. Only one bag is away at
-a time, and a connection has at most one letter in it, so that nothing is overtaken.
+Most of what a small command costs is the way of its reply into the socket. So the replies of one
+round of the event loop form a batch, which a thread written in C sends on another core. What a
+socket does not take is returned, and left to the connection's transport. Only one batch is being
+sent at a time, and a connection has at most one reply in it, so that replies stay in order.
 
-Among thousands a reply may take longer than TCP waits for it to carry the acknowledgement of its
-request, which is then a packet of its own; and from the second time on the kernel makes one of each
-request as soon as that is read, on the loop's time. So it is told with each reply to wait again.
+Among thousands of connections a reply may take longer than TCP delays the acknowledgement of its
+request, which is then a packet of its own; and from the second time on the kernel acknowledges each
+request at once, on the loop's time. So each reply tells the kernel to delay again.
 
-The thread is there if the compiled form was built. Without it, and for few, the loop sends.
+The thread exists if the compiled form was built. Without it, and for few replies, the loop sends.
 """
 
 from __future__ import annotations
@@ -38,9 +38,8 @@ _MAX_BATCH_REPLIES: Final = 512  # letters of one bag: who leaves may have to wa
 _MIN_ASSIST_REPLIES: Final = 4
 _ASSIST_DIVISOR: Final = 4
 _LARGE_BATCH_BYTES: Final = 65_536  # bytes of a bag for which it pays, however few letters they are
-_URGENT_BATCH_BYTES: Final = (
-    1_048_576  # bytes of a bag that are not to be kept longer than necessary
-)
+# bytes of a bag that are not to be kept longer than necessary
+_URGENT_BATCH_BYTES: Final = 1_048_576
 
 
 class SendThread(Protocol):
@@ -95,7 +94,7 @@ class BatchingReplySender:
         self._sends_until_trial: i64 = _SENDS_BETWEEN_TRIALS
 
     def choose_batching(self) -> bool:
-        """Whether a reply is better put into the bag than sent at once."""
+        """Decide whether a reply joins the batch instead of being sent at once."""
         if self._dispatch_scheduled or self._recent_replies > _TOO_FEW_TO_BATCH:
             return True
         self._sends_until_trial -= 1
@@ -105,7 +104,7 @@ class BatchingReplySender:
         return True
 
     def enqueue(self, connection: Connection, descriptor: i64, data: bytes) -> None:
-        """The bag must not have anything for it yet."""
+        """Add a connection's first reply to the batch."""
         connection.previous_batch = connection.reply_batch
         self._put_last(connection, descriptor, data)
         if len(self._descriptors) < _MAX_BATCH_REPLIES:
@@ -127,14 +126,14 @@ class BatchingReplySender:
             self._call_soon(self._dispatch)
 
     def append(self, connection: Connection, data: bytes) -> i64:
-        """The bag has something for it already; how much that is now."""
+        """Append to a connection's reply in the batch; return its size."""
         letter = self._replies[connection.reply_index] + data
         self._replies[connection.reply_index] = letter
         self._batch_bytes += len(data)
         return len(letter)
 
     def withdraw(self, connection: Connection) -> bytes:
-        """What the bag has for it; nothing of that is sent from here."""
+        """Remove and return what the batch has for this connection."""
         if connection.reply_batch != self.batch_number:
             return b""
         place = connection.reply_index
@@ -146,7 +145,7 @@ class BatchingReplySender:
         return data
 
     def wait_until_sent(self) -> None:
-        """Until nothing is away any more."""
+        """Wait until no batch is being sent."""
         if self._sending_connections:
             self._send_thread.wait()
             self._collect_results()
@@ -163,7 +162,7 @@ class BatchingReplySender:
                 connection.send_now(letter)
 
     def on_thread_done(self) -> None:
-        """A round is over."""
+        """The thread has sent a batch."""
         self._send_thread.clear_wakeup()
         if self._replies or self._sending_connections:
             self._dispatch()
@@ -198,7 +197,7 @@ class BatchingReplySender:
             self._call_soon(self._assist_thread)
 
     def _assist_thread(self) -> None:
-        """While the loop finds nothing else to do, it does its part of what is away."""
+        """While the loop has nothing else to do, send part of the batch from here."""
         fresh = self._registry.bytes_since_check
         if fresh == self._seen_bytes and not self._send_thread.assist(self._assist_replies):
             self._assisting = False
@@ -219,7 +218,7 @@ class BatchingReplySender:
         self._batch_bytes = 0
 
     def _send_all_inline(self) -> None:
-        """From here: nothing is on its way that could be overtaken."""
+        """Send the batch from the loop: no other batch is being sent, so replies stay in order."""
         connections = self._connections
         letters = self._replies
         files = self._descriptors
@@ -230,15 +229,17 @@ class BatchingReplySender:
                 self._send_one(connections[place], files[place], letter)
 
     def _send_one(self, connection: Connection, descriptor: int, reply: bytes) -> None:
-        """By the carrier, which keeps the interpreter meanwhile: to let go of it costs more than a
-        socket that takes the bytes at once."""
+        """Send through the thread's module without releasing the GIL: releasing it costs more than
+        a socket that takes the bytes at once.
+        """
         sent: i64 = self._send_thread.send(descriptor, reply, self._registry.use_delayed_acks)
         if sent != len(reply):
             connection.on_partial_send(reply[sent:])
 
     def _send_inline_beside_thread(self) -> None:
-        """The thread has more than it can do at the moment, so these are sent from here; but what
-        is for somebody who has a letter on its way has to wait until it has arrived."""
+        """Send the batch from the loop while the thread is busy. A reply whose connection has one
+        in the thread's batch waits for that.
+        """
         connections = self._connections
         letters = self._replies
         files = self._descriptors
@@ -257,7 +258,7 @@ class BatchingReplySender:
             self._schedule_dispatch()
 
     def _collect_results(self) -> bool:
-        """Whether the round is over; then what was not sent is in the hands of the transports."""
+        """Return whether the batch was sent; what was not goes to the transports."""
         rest = self._send_thread.collect_results()
         if rest is None:
             return False

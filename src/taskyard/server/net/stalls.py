@@ -1,7 +1,7 @@
-"""Clients that do not get on: found by a walk over all connections, a few times in their patience.
+"""Finds clients that make no progress, by checking all connections a few times within the timeout.
 
-No timer of its own for any connection: ten thousand that are idle cost a few milliseconds each
-time, and nothing in between. Who is idle between two commands may stay so for ever.
+No connection has a timer of its own: ten thousand idle ones cost a few milliseconds for each check.
+A client may be idle between two commands for any time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who can reach a server, and whether it knows them."""
+"""Who can reach a server, and whether it identifies its clients."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def identifies_clients(settings: Settings) -> bool:
-    """Whether nobody is let in who is not known, or the operator wants it otherwise."""
+    """Whether every client is identified, or the operator allows anonymous ones."""
     if settings.users is not None or settings.allow_anonymous:
         return True
     return settings.tls_client_ca is not None and settings.tls_client == "required"

@@ -1,4 +1,4 @@
-"""The API's consumers, who take jobs in numbered batches: list, look at, drop.
+"""The API's consumers, which take jobs in numbered batches: list, get, drop.
 
 A consumer belongs to the queues that its last batch is from: who may not see all of them does not
 see the consumer.
@@ -73,7 +73,7 @@ class ConsumerOperations:
 
 
 class _ConsumerDrop:
-    """Gives the jobs back a portion at a time."""
+    """Returns the jobs to their queues in chunks."""
 
     def __init__(self, call: ApiCall, scheduler: Scheduler, consumer: BatchConsumer) -> None:
         self._call = call
@@ -84,7 +84,7 @@ class _ConsumerDrop:
         call = self._call
         name = self._consumer.name
         if call.engine.consumer(name) is not self._consumer:
-            call.send_json(204)  # somebody else was quicker, and may use the name again by now
+            call.send_json(204)  # another client was quicker, and may use the name again by now
         elif call.engine.drop_consumer(name, call.origin, call.now):
             call.send_json(204)
         elif call.broker.is_backlogged():

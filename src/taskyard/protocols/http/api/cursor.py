@@ -1,6 +1,6 @@
-"""Cursors: the place after which a list goes on, as an opaque text.
+"""Cursors: the position after which a list continues, as an opaque text.
 
-A cursor names a place, not a job, so it stays good when the job at that place has left.
+A cursor names a position, not a job, so it stays valid when the job at that position has left.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from taskyard.protocols.http.call import JSON, ApiCall, Operation, QueryParamete
 from taskyard.protocols.times import format_moment
 from taskyard.shared import api_messages as messages
 
-MAX_SCANNED: Final = 10_000  # dead letters that are looked at in one turn at most
+MAX_SCANNED: Final = 10_000  # most dead letters scanned in one turn
 _SAMPLE_SIZE: Final = 10
 
 
@@ -157,7 +157,7 @@ class DeadLetterOperations:
 
 
 class _SelectedLetters:
-    """Those with certain ids, in portions."""
+    """Applies an action to dead letters with certain ids, in chunks."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ def _reason(job: Job) -> str:
 
 
 def _list(call: ApiCall) -> None:
-    """With a reason it looks at so many letters in a turn; then the page ends, however short."""
+    """With a reason it scans a limited number of them; then the page ends, however short."""
     queue = call.queue()
     limit = call.number("limit")
     reason = call.arguments["reason"]

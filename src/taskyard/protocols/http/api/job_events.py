@@ -1,6 +1,6 @@
 """The API's life of one job: what happened to it, and how it hangs together with others.
 
-What happened is read back from the journal, off the loop and in portions, for one client at a time.
+What happened is read from the journal, off the loop and in chunks, for one client at a time.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ MAX_EVENTS: Final = 1_000  # in one answer
 MAX_CHUNKS: Final = 16  # each reads up to 4 MiB
 MAX_NODES: Final = 100
 _MAX_DROPPED_CHUNKS: Final = 3
-_MAX_REMEMBERED_POSITIONS: Final = (
-    100  # remembered, so that the next page need not look for where the last ended
-)
+# remembered, so that the next page need not look for where the last ended
+_MAX_REMEMBERED_POSITIONS: Final = 100
 
 log = logging.getLogger("taskyard")
 
@@ -125,7 +124,7 @@ class _EventPageReader:
         self._upto = _last_seq(call.broker, job)
         self._position: ChunkPosition | None = None
         self._chunks = 0
-        self._dropped_chunks = 0  # portions whose segment was dropped meanwhile
+        self._dropped_chunks = 0  # chunks whose segment was dropped meanwhile
         self._events: list[dict[str, Any]] = []
         self._has_push = False
         self._work: JournalChunk | None = None

@@ -49,7 +49,7 @@ from taskyard.shared import api_messages as messages
 from taskyard.shared.names import valid_name
 
 JOB: Final = "/api/v1/jobs/{job}"
-MAX_SCANNED_QUEUES: Final = 10_000  # looked at for one page of leases
+MAX_SCANNED_QUEUES: Final = 10_000  # queues scanned for one page of leases
 
 
 class JobOperations:
@@ -341,7 +341,7 @@ def recently_finished(call: ApiCall) -> Iterator[Job]:
 
 
 def start_cursor(call: ApiCall, queue: Queue | None, state: int) -> JobCursor:
-    """Where a list is to go on: behind the cursor, or at the beginning."""
+    """Where a list continues: behind the cursor, or at the beginning."""
     name = queue.name if queue is not None else ""
     cursor = call.text("cursor")
     if not cursor:

@@ -49,7 +49,7 @@ class LakeLookup:
 
 
 class LakeBackend(Protocol):
-    """What takes longer than a turn of the loop, and is done elsewhere."""
+    """Requests to the lake: they take longer than a turn of the loop, and run in processes."""
 
     def look_up(self, which: str, done: Callable[[LakeLookup], None]) -> bool:
         """False: too many wait already. `done` is called on the loop, in a turn of its own."""

@@ -150,7 +150,7 @@ class PushOperations:
 
 
 class _BatchReader:
-    """Reads the lines of a batch in portions, then pushes all of them in one turn."""
+    """Reads the lines of a batch in chunks, then pushes all of them in one turn."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """The API's search: jobs by what they have in common, and whatever a text may stand for.
 
-A call looks at so many jobs and queues and no more, a portion in each turn; the cursor goes on.
+A call scans a limited number of jobs and queues, a chunk in each turn; the cursor continues.
 """
 
 from __future__ import annotations
@@ -179,14 +179,14 @@ def _list_gone(call: ApiCall, queue: Queue | None) -> None:
 
 
 class _ChunkedSearch:
-    """Something that is done a portion at a time, in turns of its own."""
+    """Runs an operation in chunks, each in a turn of its own."""
 
     def __init__(self, call: ApiCall, scheduler: Scheduler) -> None:
         self._call = call
         self._scheduler = scheduler
 
     def start(self) -> None:
-        """The first portion, in the turn of the request."""
+        """Run the first chunk, in the turn of the request."""
         if not self._run_chunk():
             self._scheduler.call_soon(self._continue_next_turn)
 
@@ -202,7 +202,9 @@ class _ChunkedSearch:
 
 
 class _JobSearch(_ChunkedSearch):
-    """Jobs queue by queue and state by state; a place in it stays good while jobs come and go."""
+    """Searches jobs queue by queue and state by state; its position stays valid while jobs come and
+    go.
+    """
 
     def __init__(
         self, call: ApiCall, scheduler: Scheduler, names: SortedQueueNames, queue: Queue | None
@@ -261,7 +263,7 @@ class _JobSearch(_ChunkedSearch):
         return queue if queue is not None and self._call.may_inspect(queue) else None
 
     def _scan_queue(self, queue: Queue, most: int) -> int:
-        """At some jobs of this state from the place on; gives how many that were."""
+        """Scan some jobs of this state from the position on; returns how many."""
         call = self._call
         state = STATE_NAMES.index(self._position.state)
         if not queue.job_count(state):

@@ -17,7 +17,7 @@ from taskyard.protocols.http.call import ApiCall, Operation
 from taskyard.shared import api_messages as messages
 
 Durability = Literal["sync", "write", "memory"]
-Connections = Callable[[], dict[str, int]]  # how many there are, by dialect
+Connections = Callable[[], dict[str, int]]  # how many there are, by protocol
 Listeners = Callable[[], dict[str, messages.ListenerView]]  # where, by dialect
 
 

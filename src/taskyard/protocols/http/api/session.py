@@ -1,4 +1,4 @@
-"""How a browser logs in, who it is then, and how it logs out: for everybody, whoever they are."""
+"""Sessions of browsers: log in, show the current user, log out. Open to every client."""
 
 from __future__ import annotations
 

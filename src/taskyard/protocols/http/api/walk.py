@@ -1,6 +1,6 @@
-"""Something done to many jobs of a queue, some of them at a time, so that nobody else waits.
+"""Applies an action to many jobs of a queue in chunks, so that other clients do not wait.
 
-The walk remembers a place, not a job: jobs that come and go meanwhile neither stop it nor make it
+The scan keeps a position, not a job: jobs that come and go meanwhile neither stop it nor make it
 miss one that stays.
 """
 
@@ -40,7 +40,7 @@ class QueueScan:
         self._done = 0
 
     def start(self) -> None:
-        """The first portion, in the turn of the request."""
+        """Run the first chunk, in the turn of the request."""
         if self._run_chunk():
             self._then(self._done)
         elif self._call.broker.is_backlogged():
@@ -56,7 +56,7 @@ class QueueScan:
         call.broker.end_turn()
 
     def _run_chunk(self) -> bool:
-        """One portion; True if that was the last."""
+        """Run one chunk; True if it was the last."""
         call = self._call
         engine = call.engine
         if engine.queue(self._queue.utf8) is not self._queue:

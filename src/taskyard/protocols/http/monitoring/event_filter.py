@@ -88,7 +88,7 @@ def _is_number(text: str) -> bool:
 
 
 def requested_queues(request: Request) -> list[str]:
-    """Those that a client wants to hear of, by name; [""]: of everything."""
+    """The queues whose events a client asks for; [""]: all."""
     return [name for name in request.query.get("queue", "").split(",") if name] or [""]
 
 

@@ -2,7 +2,7 @@
 
 A client is given durable records only, in order, each with the id `timeline:seq`. It is sent no
 more than it reads: what it has not read yet stays in the journal, from where old records come in
-portions, one client at a time. User documentation: docs/events.md.
+chunks, one client at a time. User documentation: docs/events.md.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Events:
         self._max_listeners = max_listeners
         self._allow = allow
         self._listeners: dict[int, EventListener] = {}
-        self._is_reading = False  # a portion is being read
+        self._is_reading = False  # a chunk is being read
         self._waiting_for_chunk: deque[EventListener] = deque()  # those who want one
         self._keep_alive_timer: Cancellable | None = None
 
@@ -89,7 +89,7 @@ class Events:
         EventListener(self, query, request.principal, requested_queues(request)).start(exchange)
 
     def rules_changed(self) -> None:
-        """Who may no longer hear of what they listen to hears nothing more."""
+        """Close the streams of clients that may no longer see what they listen to."""
         for listener in list(self._listeners.values()):
             refused = permission_refusal(self._allow, listener.principal, INSPECT, listener.queues)
             if refused is not None:
@@ -126,7 +126,7 @@ class Events:
         return event.rendered
 
     def read_chunk(self, listener: EventListener) -> None:
-        """Have old records read for this one, when it is its turn."""
+        """Queue a read of old records for this listener."""
         self._waiting_for_chunk.append(listener)
         self._read_next()
 
@@ -301,7 +301,7 @@ class EventListener:
 
 
 class _EventChunk:
-    """A portion for a listener: read, and made into text, off the loop."""
+    """A chunk of records for a listener: read, and encoded, off the loop."""
 
     def __init__(self, events: Events, listener: EventListener, work: JournalChunk) -> None:
         self._events = events

@@ -157,7 +157,7 @@ class History:
         self._queues_to_sample: list[Queue] = []  # still to be looked at
         self._sampled: dict[bytes, QueueHistory] = {}  # those that were, this time
         self._sampled_at = 0
-        self._last_step = 0  # step that queues were looked at for
+        self._last_step = 0  # step of the last sample of queues
         sampler.subscribe(self.on_sample)
 
     def on_sample(self, sample: StatsSample) -> None:

@@ -1,8 +1,8 @@
 """GET /api/v1/live: figures of the server and its queues once a second, as server-sent events.
 
-A look is a snapshot, and only the newest counts: who reads too slowly is sent fewer of them.
-Nothing is kept for a client but what it has asked for. Like /metrics it does not wait for the
-disk: it promises nothing, and is wanted most when the disk hangs. User documentation: docs/live.md.
+Only the newest sample counts: a client that reads too slowly gets fewer of them. Nothing is kept
+for a client but what it has asked for. Like /metrics it does not wait for the disk: it promises
+nothing, and is wanted most when the disk hangs. User documentation: docs/events.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from taskyard.protocols.http.monitoring.watch import StatsSample, StatsSampler
 
 PATH: Final = "/api/v1/live"
 MAX_LISTENERS: Final = 100
-_RANKINGS_PER_CHUNK: Final = 4  # so many of them cost about as much as the look itself
+_RANKINGS_PER_CHUNK: Final = 4  # that many of them cost about as much as the sample itself
 
 PARAMETERS: Final = (
     QueryParameter(
@@ -77,9 +77,9 @@ class LiveStream:
         self._listeners: list[LiveListener] = []
         self._rankings: dict[LiveQuery, Ranking] = {}
         self._rows: dict[Queue, QueueRow] = {}
-        self._next_rows: dict[Queue, QueueRow] = {}  # of the look that is under way
+        self._next_rows: dict[Queue, QueueRow] = {}  # of the sample that is being taken
         self._sampled_at = 0  # when the last one ended
-        self._sample: StatsSample | None = None  # of the look that is being sent
+        self._sample: StatsSample | None = None  # of the sample that is being sent
         self._encoded_heads: tuple[bytes, bytes] = (b"", b"")  # its head: whole, and hidden
         self._unsent_queries: deque[LiveQuery] = deque()  # whose part of it is still to be sent
 
@@ -253,4 +253,4 @@ class LiveListener:
             self._live.remove(self)
 
     def _on_writable(self) -> None:
-        """It gets the next look, and none that it has missed."""
+        """It gets the next sample, and none that it has missed."""

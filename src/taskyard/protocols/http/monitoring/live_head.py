@@ -1,4 +1,4 @@
-"""What a live look says of the server as a whole: made once for all who listen."""
+"""The summary of the server in a live sample: made once for all listeners."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def disk_space_of(path: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummarySources:
-    """What is known elsewhere in the server."""
+    """Where the summary gets what other parts of the server know."""
 
     durability: Durability = "sync"
     connections: Connections = dict
@@ -57,7 +57,7 @@ class ServerSummary:
         self._lags: deque[list[int]] = deque(maxlen=_LAG_SAMPLES)
 
     def clear_lags(self) -> None:
-        """Nobody has listened for a while."""
+        """There was no listener for a while."""
         self._lags.clear()
 
     def hidden_view(self, sample: StatsSample) -> messages.LiveHead:
@@ -176,7 +176,7 @@ class ServerSummary:
         )
 
     def _lag(self, sample: StatsSample) -> float | None:
-        """Over the last looks, since the loop is asked once a second."""
+        """Over the last samples, since the loop's lag is measured once a second."""
         first = self._lags[0] if self._lags else None
         self._lags.append(sample.lag)
         if first is None:

@@ -1,4 +1,4 @@
-"""Queues in a live look: how each has changed since the one before, and which of them to show."""
+"""Queues in a live sample: how each has changed since the one before, and which of them to show."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from taskyard.protocols.http.monitoring import live_messages as messages
 from taskyard.protocols.http.monitoring.live_head import spread
 from taskyard.protocols.http.monitoring.quantiles import quantiles
 
-_MIN_RATE_INTERVAL_US: Final = (
-    500_000  # microseconds; looks that are closer than this make no rates
-)
+# microseconds; samples that are closer than this make no rates
+_MIN_RATE_INTERVAL_US: Final = 500_000
 
 
 class QueueRow:
-    """One queue, while somebody listens."""
+    """One queue, while there are listeners."""
 
     __slots__ = (
         "at",
@@ -98,7 +97,7 @@ ORDERS: Final[dict[str, Order]] = {
 
 
 class Ranking:
-    """So many queues of one order, from a certain place on, found while all go by."""
+    """The page of queues in one order, collected while all queues go by."""
 
     def __init__(
         self, sort: str, offset: int, limit: int, match: str, principal: Principal | None
@@ -112,7 +111,7 @@ class Ranking:
         self._best: list[QueueRow] = []
         self._total = 0
         self._previous: list[QueueRow] = []  # those of the look before
-        self.is_complete = False  # not for who has come in the middle of a look
+        self.is_complete = False  # False for a ranking that was added in the middle of a sample
 
     def start(self) -> None:
         self.is_complete = True

@@ -16,7 +16,7 @@ def quantiles(
     now: Sequence[int],
     shares: Sequence[float] = SHARES,
 ) -> list[float] | None:
-    """In seconds, of what was counted between two looks; None: nothing was.
+    """In seconds, of what was counted between two samples; None: nothing was.
 
     Within a bucket all values count as spread evenly, which is how Prometheus sees it too. What is
     beyond the last bound counts as that bound.

@@ -1,7 +1,7 @@
-"""A look at everything once a second, shared by all who want figures: the live page and plots.
+"""Samples statistics of all queues once a second for the live stream and the history plots.
 
-All queues are gone through a portion at a time between the turns of others. With very many queues
-a look takes longer than a second, and more so while nobody watches: then it is only for the plots,
+It goes through all queues in chunks between the turns of connections. With very many queues
+a sample takes longer than a second, and more so without an observer: then it is only for the plots,
 and must cost next to nothing.
 """
 
@@ -19,15 +19,16 @@ from taskyard.engine.structures.tally import QueueTotals
 
 SECOND: Final = 1_000_000
 CHUNK_QUEUES: Final = 500  # queues in one turn
-_CHUNK_PAUSE_OBSERVED_US: Final = 5_000  # microseconds between two portions
+_CHUNK_PAUSE_OBSERVED_US: Final = 5_000  # microseconds between two chunks
 _CHUNK_PAUSE_IDLE_US: Final = 50_000
-_MIN_SAMPLE_PAUSE_US: Final = SECOND // 4  # after a look comes one for who has just come
-_MIN_RATE_INTERVAL_US: Final = SECOND // 2  # looks that are closer than this make no rates
+# earliest next sample, for a client that has just connected
+_MIN_SAMPLE_PAUSE_US: Final = SECOND // 4
+_MIN_RATE_INTERVAL_US: Final = SECOND // 2  # samples that are closer than this make no rates
 
 
 @dataclass(frozen=True, slots=True)
 class StatsSample:
-    """What one look has found; counters go on growing as long as the server runs."""
+    """Result of one sample; counters grow as long as the server runs."""
 
     at: int
     tally: QueueTotals
@@ -39,7 +40,7 @@ class StatsSample:
 
 
 class StatsObserver(Protocol):
-    """Who wants to see each queue as well."""
+    """Sees each queue of a sample."""
 
     def on_sample_start(self) -> None: ...
 
@@ -70,12 +71,12 @@ class StatsSampler:
         self._tally = QueueTotals(broker.engine.statistics)
         self._max_chunk = chunk_queues
         self._chunk = chunk_queues
-        self._wanted_soon = False  # another look is wanted as soon as may be
+        self._wanted_soon = False  # another sample is wanted as soon as possible
         self.last: StatsSample | None = None
         self.before: StatsSample | None = None  # what to compare the last one with
 
     def subscribe(self, on_sample: Callable[[StatsSample], None]) -> None:
-        """Call this at the end of each look."""
+        """Call this with each sample."""
         self._subscribers.append(on_sample)
 
     def start(self) -> None:
@@ -89,7 +90,7 @@ class StatsSampler:
             self._timer = None
 
     def set_observer(self, observer: StatsObserver | None) -> None:
-        """Somebody watches from now on, or nobody any more."""
+        """Set who sees each queue of a sample, or None."""
         was = self._observer
         self._observer = observer
         if observer is not None and was is None:
@@ -98,11 +99,13 @@ class StatsSampler:
             self.set_chunk_divisor(1)
 
     def set_chunk_divisor(self, by: int) -> None:
-        """The watcher has so many times the work with each queue."""
+        """Make chunks smaller by this factor: the observer has that many times the work for each
+        queue.
+        """
         self._chunk = max(self._max_chunk // by, 1)
 
     def sample_soon(self) -> None:
-        """Somebody has come who would like to see something soon."""
+        """Take the next sample early, for a client that has just connected."""
         if not self._wanted_soon:
             self._wanted_soon = True
             if not self._under_way:
@@ -119,7 +122,7 @@ class StatsSampler:
             self._start_sample()
 
     def _schedule_next(self) -> None:
-        """For the next whole second, so that looks and the steps of plots go together."""
+        """Schedule the next sample at a whole second, so that samples match the steps of plots."""
         when = (self._broker.clock.now() // SECOND + 1) * SECOND
         self._timer = self._scheduler.call_at(when, self._on_timer)
 

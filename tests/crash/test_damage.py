@@ -97,7 +97,7 @@ def test_a_journal_that_was_cut_off_starts_with_what_is_whole(
     with server:
         log = server.log_text()
         if torn:
-            assert "WARNING a torn tail was cut off" in log
+            assert "WARNING torn tail cut off" in log
             assert f'where="{segment.name}, byte {cut.offset}"' in log
         else:
             assert "torn tail" not in log

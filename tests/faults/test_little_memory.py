@@ -58,7 +58,7 @@ def test_a_server_without_memory_ends_and_nothing_is_lost(
         limit_memory(server, chance.randint(0, 16) * MIB // 4)
         fill_memory(server, chance)
         assert server.wait() == 70
-        assert "the server ends at once" in server.log_text()
+        assert "exiting at once" in server.log_text()
         run.ended()
         run.again()
         run.wait(50)

@@ -223,7 +223,7 @@ def test_the_report_has_phases_functions_and_what_was_waited_in(
 
 def test_the_log_of_the_server_says_where_the_disk_was_flushed(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_text("INFO the disk's flush was measured mode=thread flush=2ms thread_switch=53µs\n")
+    log.write_text("INFO disk flush measured mode=thread flush=2ms thread_switch=53µs\n")
 
     assert recording.flushed(log) == "thread"
 

@@ -90,8 +90,8 @@ def test_nothing_inside_of_a_tls_handshake_is_carried_out(
     peer.expect_closed()
     assert yard.engine.queue(b"mail") is None
     [record] = [record for record in caplog.records if record.name == "taskyard"]
-    assert record.getMessage() == "a client broke the protocol"
-    assert record.__dict__["fields"]["why"] == "this port does not speak TLS"
+    assert record.getMessage() == "protocol error"
+    assert record.__dict__["fields"]["reason"] == "this port does not speak TLS"
 
 
 @pytest.mark.parametrize("dialect", ["masenko", "workq"])

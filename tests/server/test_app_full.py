@@ -62,8 +62,8 @@ def refusals_logged(server: ServerProcess) -> tuple[int, int]:
     """How often it was logged that pushes are refused, and that they go on."""
     log = server.log_text()
     return (
-        len(re.findall(r" ERROR pushes are refused: no room for the next segment", log)),
-        len(re.findall(r" INFO pushes go on", log)),
+        len(re.findall(r" ERROR refusing pushes: no room for the next segment", log)),
+        len(re.findall(r" INFO accepting pushes again", log)),
     )
 
 

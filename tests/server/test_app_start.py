@@ -206,7 +206,7 @@ def without_privilege() -> None:
 def test_the_log_says_how_the_flush_was_measured_and_chosen(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         assert re.search(
-            r" INFO the disk's flush was measured mode=(inline|thread) "
+            r" INFO disk flush measured mode=(inline|thread) "
             r"flush=\S*s thread_switch=\S*s\n",
             server.log_text(),
         )
@@ -216,7 +216,7 @@ def test_the_log_says_how_the_flush_was_measured_and_chosen(tmp_path: Path) -> N
 def test_the_log_says_that_the_flush_is_as_configured(tmp_path: Path, mode: str) -> None:
     with ServerProcess(tmp_path, "--sync-mode", mode) as server:
         log = server.log_text()
-        assert f" INFO the disk is flushed as configured mode={mode}\n" in log
+        assert f" INFO disk sync mode as configured mode={mode}\n" in log
         assert "measured" not in log
         exchange(server.connect(), b'PUSH {"name":"a"}\n', b'OK {"id":1}\n')
 
@@ -226,7 +226,7 @@ def test_a_flush_that_cannot_be_measured_is_no_reason_not_to_start(tmp_path: Pat
     server = ServerProcess(tmp_path)
     (server.data / "flush.probe").mkdir(parents=True)
     with server:
-        assert "WARNING the disk's flush could not be measured: " in server.log_text()
+        assert "WARNING disk flush not measured: " in server.log_text()
         exchange(server.connect(), b'PUSH {"name":"a"}\n', b'OK {"id":1}\n')
 
 

@@ -82,7 +82,7 @@ def test_the_lake_follows_and_the_server_knows_how_far_it_is(tmp_path: Path) -> 
         for remark in ("lake: an idle remark", "lake: Warning: a remark"):
             server.wait_for(partial(has_said, server, remark))
         messages = messages_of(server)
-        assert messages.index("ready") < messages.index("the lake's process was started")
+        assert messages.index("ready") < messages.index("lake process started")
         assert server.stop() == 0
         assert not state_of(view["pid"])
 

@@ -74,20 +74,20 @@ def request(
 )
 def test_a_connection_comes_and_goes(server: WarmServer, dialect: str, said: bytes) -> None:
     answer = say(server, dialect, said)
-    went = line(server, "a connection went", dialect=dialect)
-    came = line(server, "a connection came", connection=went["connection"])
+    went = line(server, "connection closed", dialect=dialect)
+    came = line(server, "connection opened", connection=went["connection"])
     assert (came["level"], went["level"]) == ("debug", "debug")
     assert came["peer"] == went["peer"]
     assert (went["commands"], went["received"], went["sent"]) == (2, len(said), len(answer))
-    assert went["why"] == "the client has closed it"
+    assert went["reason"] == "closed by the client"
     assert 0 <= went["seconds"] < HANG_GUARD
 
 
 def test_connections_are_numbered_from_one(server: WarmServer) -> None:
     for dialect in ("masenko", "resp", "workq", "masenko"):
         say(server, dialect, b"")
-    server.wait_for(lambda: len(lines(server, "a connection went")) == 4)
-    came = lines(server, "a connection came")
+    server.wait_for(lambda: len(lines(server, "connection closed")) == 4)
+    came = lines(server, "connection opened")
     assert [each["connection"] for each in came] == [1, 2, 3, 4]
     assert [each["dialect"] for each in came] == ["masenko", "resp", "workq", "masenko"]
 
@@ -98,16 +98,16 @@ def test_a_websocket_keeps_its_number(server: WarmServer) -> None:
         client.recv()
         client.send(json.dumps({"type": "create", "queue": "q", "label": 1}))
         client.recv()
-    went = line(server, "a connection went")
+    went = line(server, "connection closed")
     assert (went["dialect"], went["commands"]) == ("glovebox", 2)
-    assert line(server, "a connection came")["connection"] == went["connection"]
+    assert line(server, "connection opened")["connection"] == went["connection"]
 
 
 def test_the_end_of_the_server_is_a_reason(server: WarmServer) -> None:
     server.connect().send(b"PING\n")
-    server.wait_for(lambda: bool(lines(server, "a connection came")))
+    server.wait_for(lambda: bool(lines(server, "connection opened")))
     server.stop()
-    assert [each["why"] for each in lines(server, "a connection went")] == ["the server stops"]
+    assert [each["reason"] for each in lines(server, "connection closed")] == ["server stopping"]
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_who_breaks_the_protocol_is_told_of(
     with socket.create_connection(server.address(dialect), timeout=HANG_GUARD) as client:
         with suppress(ConnectionError):  # of much, the server does not read the rest for ever
             client.sendall(said)
-        found = line(server, "a client broke the protocol")
-        assert (found["level"], found["dialect"], found["why"]) == ("info", dialect, why)
+        found = line(server, "protocol error")
+        assert (found["level"], found["dialect"], found["reason"]) == ("info", dialect, why)
         assert found["request"] == f"{found['connection']}-{number}"
         assert found["peer"] == ":".join(map(str, client.getsockname()))
-    went = line(server, "a connection went", connection=found["connection"])
-    assert went["why"] == "the client broke the protocol"
+    went = line(server, "connection closed", connection=found["connection"])
+    assert went["reason"] == "protocol error"
 
 
 # HTTP
@@ -191,13 +191,16 @@ def test_streams_and_refusals_have_one_too(
 def test_a_refused_login_can_be_found(tmp_path: Path) -> None:
     with logging_in(tmp_path) as server:
         say(server, "masenko", b'PING\nAUTH {"user":"ada","password":"wrong"}\n')
-        first = line(server, "wrong name, password or token", times=1)
+        first = line(server, "login failed: wrong name, password or token", times=1)
         assert first["request"] == f"{first['connection']}-2"
-        came = line(server, "a connection came", connection=first["connection"])
+        came = line(server, "connection opened", connection=first["connection"])
         assert came["dialect"] == "masenko"
         headers = {"Authorization": f"Bearer {SECRET}", "X-Request-Id": "mine"}
         assert request(server, "GET", "/api/v1/queues", headers).status == 401
-        assert line(server, "wrong name, password or token", times=2)["request"] == "mine"
+        assert (
+            line(server, "login failed: wrong name, password or token", times=2)["request"]
+            == "mine"
+        )
 
 
 def logging_in(directory: Path) -> WarmServer:
@@ -249,10 +252,10 @@ def test_nothing_that_clients_send_is_in_the_log(tmp_path: Path) -> None:
             client.send(SECRET)
             client.send(json.dumps({"type": "post", "queue": "q", "label": 1, "message": SECRET}))
             client.recv()
-        server.wait_for(lambda: bool(lines(server, "a connection went", dialect="glovebox")))
+        server.wait_for(lambda: bool(lines(server, "connection closed", dialect="glovebox")))
         assert server.stop() == 0
         text = server.log_text()
         assert SECRET not in text
         assert b64encode(SECRET.encode()).decode()[:8] not in text
-        assert len(lines(server, "a connection came")) >= len(SAID)
+        assert len(lines(server, "connection opened")) >= len(SAID)
         assert "Traceback" not in text

@@ -254,7 +254,7 @@ def test_a_ca_that_was_taken_away_lets_nobody_in_any_more(
             session = peer.tls.session
         shutil.copy(certificates.ca, trusted)
         server.tell(signal.SIGHUP)
-        server.wait_for(lambda: "was read again" in server.log_text())
+        server.wait_for(lambda: "TLS certificate reloaded" in server.log_text())
         with pytest.raises(ssl.SSLError, match="UNKNOWN_CA"):
             ask(server, client, b"PING\n", session)
 

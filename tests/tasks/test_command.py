@@ -101,7 +101,7 @@ def test_a_server_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
 
             def has_told() -> bool:
                 assert worker.is_running(), worker.log()
-                return "cannot take jobs" in worker.log()
+                return "cannot fetch jobs" in worker.log()
 
             wait_for(has_told)
             assert worker.is_running()

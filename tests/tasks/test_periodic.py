@@ -90,7 +90,7 @@ def test_those_that_are_not_declared_any_more_are_told_of_and_removed_on_demand(
     server = Schedules("reports.weekly", "reports.daily", "others.daily")
     reports().sync_schedules(server)
     assert server.deleted == []
-    assert "schedule reports.weekly is not declared any more" in caplog.text
+    assert "schedule reports.weekly is no longer declared" in caplog.text
     assert "others" not in caplog.text
     reports().sync_schedules(server, prune=True)
     assert server.deleted == ["reports.weekly"]

@@ -204,7 +204,7 @@ def test_a_consumer_whose_server_is_away_can_be_stopped(
 ) -> None:
     own.broker.kill()
     consumer = consumers.start(own.url, "queue", {})
-    wait_for(lambda: "cannot take jobs" in caplog.text)
+    wait_for(lambda: "cannot fetch jobs" in caplog.text)
     consumer.stop()
     consumers.wait()
     assert consumers.returned == [True]

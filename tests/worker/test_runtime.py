@@ -216,7 +216,7 @@ def test_a_lease_that_was_lost_is_left_alone(rig: Rig, caplog: pytest.LogCapture
     keeps = rig.source.keeps
     wait_for(lambda: rig.source.keeps > keeps + 2)
     assert rig.source.kept == rig.source.lost
-    assert "was lost: its run is ended" in caplog.text
+    assert "was lost: cancelling its run" in caplog.text
 
 
 def test_a_source_that_is_away_is_asked_until_it_is_back(
@@ -228,11 +228,11 @@ def test_a_source_that_is_away_is_asked_until_it_is_back(
     rig.source.away.set()
     rig.worker.go_on.set()
     wait_for(lambda: rig.source.failures > 5)
-    wait_for(lambda: "cannot report what was done" in caplog.text)  # it was not only taken from
+    wait_for(lambda: "cannot report finished jobs" in caplog.text)  # it was not only taken from
     assert not rig.source.verdicts
     rig.source.away.clear()
     wait_for(lambda: len(rig.source.verdicts) == 2)
-    assert caplog.text.count("cannot report what was done: it is away") == 1
+    assert caplog.text.count("cannot report finished jobs: it is away") == 1
 
 
 def test_a_stop_waits_for_a_source_that_is_away(rig: Rig) -> None:

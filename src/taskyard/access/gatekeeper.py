@@ -174,7 +174,7 @@ class UserAuthenticator:
                 "request": attempt.request.request_id,
             }
             reason = type(error).__name__
-            log.error("a password could not be checked: %s", reason, extra={"fields": told})
+            log.error("password not checked: %s", reason, extra={"fields": told})
             self._refuse_overloaded(attempt.callbacks, attempt.request)
         elif attempt.users_version != self._users_version:
             self._start_check(attempt)  # other users now, and perhaps another password
@@ -223,7 +223,7 @@ class UserAuthenticator:
                 "connection": request.connection_number,
                 "request": request.request_id,
             }
-            log.warning("wrong name, password or token", extra={"fields": told})
+            log.warning("login failed: wrong name, password or token", extra={"fields": told})
 
     def _refuse_overloaded(self, callbacks: list[OnLogin], request: RequestRef) -> None:
         """Refuse without a check, and late, so that sending many logins does not bring answers
@@ -236,7 +236,7 @@ class UserAuthenticator:
                 "connection": request.connection_number,
                 "request": request.request_id,
             }
-            log.warning("too many wait for their password to be checked", extra={"fields": told})
+            log.warning("login refused: too many password checks waiting", extra={"fields": told})
         self._scheduler.call_at(
             self._clock.now() + MAX_DELAY_US, _LoginReply(callbacks, None).deliver
         )

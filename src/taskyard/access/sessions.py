@@ -56,7 +56,7 @@ class SessionKey:
             except FileNotFoundError:
                 return b""
             except OSError as error:
-                log.warning("%s cannot be read, so all have to log in again: %s", KEY_FILE, error)
+                log.warning("cannot read %s, so all browser sessions end: %s", KEY_FILE, error)
                 found = b""
             self._key = found if len(found) == KEY_SIZE else self._create()
         return self._key
@@ -79,7 +79,7 @@ class SessionKey:
                 os.fsync(file.fileno())
             draft.replace(self._path)
         except OSError as error:
-            log.warning("sessions of browsers will end with the server: %s", error)
+            log.warning("browser sessions will not outlive a restart: %s", error)
         return key
 
 

@@ -143,5 +143,5 @@ class ClientConnection:
         """
         told = self.log_fields()
         told["request"] = self.request_id(self.command_count)
-        told["why"] = reason
-        log.info("a client broke the protocol", extra={"fields": told})
+        told["reason"] = reason
+        log.info("protocol error", extra={"fields": told})

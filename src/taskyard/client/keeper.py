@@ -131,7 +131,7 @@ def _client_log() -> logging.Logger:
 
 def log_extension_error(error: Exception) -> None:
     tell = _client_log().info if isinstance(error, Unavailable) else _client_log().error
-    tell("leases cannot be extended now: %s", error)
+    tell("cannot extend leases: %s", error)
 
 
 def report_lost_lease(job: Job, on_lost: Callable[[Job], object] | None) -> None:

@@ -72,7 +72,7 @@ class BlockCache:
         return (len(self._blocks) + len(self._read_ahead)) * BLOCK_BYTES
 
     def acquire_block(self) -> mmap:
-        """A block to be filled and given to `put` or `put_ahead`."""
+        """A block to be filled and given to `put` or `put_read_ahead`."""
         return self._free.pop() if self._free else new_block()
 
     def release_block(self, block: mmap) -> None:

@@ -28,7 +28,7 @@ _CHUNK_BYTES: Final = 1_048_576
 
 
 class RemoveSegments:
-    """Run it in a thread, then give it to `Journal.dropped`."""
+    """Run it in a thread, then give it to `Journal.on_segments_removed`."""
 
     __slots__ = ("_directory", "_recycle", "_size", "bases", "reason", "recycled", "removed_count")
 

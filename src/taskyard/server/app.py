@@ -288,7 +288,7 @@ class Server:
             journal.close()
         except OSError as error:
             self.failed = True
-            log.error("the journal could not be closed: %s", error)
+            log.error("journal not closed: %s", error)
 
     def _recover_journal(self, loop: asyncio.AbstractEventLoop) -> None:
         settings = self._settings
@@ -320,7 +320,7 @@ class Server:
         )
         if report.torn_bytes:
             log.warning(
-                "a torn tail was cut off: it had not reached the disk when the server ended",
+                "torn tail cut off: it had not reached the disk when the server ended",
                 extra=fields(bytes=report.torn_bytes, where=report.torn_at),
             )
         clock = AnchoredClock(not_before=state.time)
@@ -371,7 +371,7 @@ class Server:
         keeper = UserAuthenticator(self._users, self._broker.clock, self._scheduler, most)
         self._authenticator = keeper
         self._reload_callbacks.append(partial(self._reload_users, keeper))
-        log.info("users are known", extra=fields(users=keeper.user_count))
+        log.info("users loaded", extra=fields(users=keeper.user_count))
 
     def _reload_users(self, authenticator: UserAuthenticator) -> None:
         assert self._settings.users is not None
@@ -379,14 +379,14 @@ class Server:
         try:
             users = _load_users(self._settings.users)
         except ConfigError as error:
-            log.error("the users stay as they were: %s", error)
+            log.error("users not reloaded: %s", error)
             return
         authenticator.replace_users(users)
         if self._http is not None:
             self._http.on_permissions_changed()
         for receiver in self._broker.connections():
             receiver.on_permissions_changed()
-        log.info("the users were read again", extra=fields(users=authenticator.user_count))
+        log.info("users reloaded", extra=fields(users=authenticator.user_count))
 
     def _reload_queue_settings(self, path: Path) -> None:
         broker = self._broker
@@ -394,27 +394,27 @@ class Server:
         try:
             tables = load_queues(path)
         except ConfigError as error:
-            log.error("the settings of queues stay as they were: %s", error)
+            log.error("queue settings not reloaded: %s", error)
             return
         now = broker.begin_turn()
         broker.engine.set_queue_rules(make_queue_rules(tables), now)
         broker.end_turn()
-        log.info("the settings of queues were read again", extra=fields(tables=len(tables)))
+        log.info("queue settings reloaded", extra=fields(tables=len(tables)))
 
     def _choose_sync_mode(self, data: Path) -> str:
         mode: str = self._settings.sync_mode
         if self._settings.durability != "sync":
             return "thread"
         if mode != "auto":
-            log.info("the disk is flushed as configured", extra=fields(mode=mode))
+            log.info("disk sync mode as configured", extra=fields(mode=mode))
             return mode
         try:
             choice = choose_sync_mode(data)
         except OSError as error:  # a full disk is no reason not to finish what there is
-            log.warning("the disk's flush could not be measured: %s", error)
+            log.warning("disk flush not measured: %s", error)
             return "thread"
         log.info(
-            "the disk's flush was measured",
+            "disk flush measured",
             extra=fields(
                 mode=choice.mode,
                 flush=format_duration(choice.flush_us),
@@ -428,7 +428,7 @@ class Server:
         log.error("read only until restarted: %s", reason)
 
     def _on_compaction_stopped(self, reason: str) -> None:
-        log.error("the journal is not compacted any more, and will grow: %s", reason)
+        log.error("compaction stopped; the journal will grow: %s", reason)
 
     def _protocols(self) -> list[tuple[str, int | None, ProtocolFactory]]:
         settings = self._settings
@@ -522,7 +522,7 @@ def _load_users(path: Path) -> Users:
     try:
         users = load_users(path)
         if is_accessible_to_others(path):
-            log.warning("everybody on this machine can read or change %s: chmod 600 it", path)
+            log.warning("every user of this machine can read or change %s: chmod 600 it", path)
     except UsersError as error:
         raise ConfigError(str(error)) from error
     except OSError as error:
@@ -549,16 +549,16 @@ def _make_lake_requests(lake: str, data: Path, loop: asyncio.AbstractEventLoop) 
 
 def _log_lost_records(name: str, missed: int) -> None:
     log.warning(
-        "a reader of the journal was left behind: what it wants next was not kept",
+        "journal reader lost records: they were removed before it read them",
         extra=fields(reader=name, missed=missed),
     )
 
 
 def _log_push_refusal(reason: str) -> None:
     if reason:
-        log.error("pushes are refused: %s", reason)
+        log.error("refusing pushes: %s", reason)
     else:
-        log.info("pushes go on: there is room again")
+        log.info("accepting pushes again: disk space available")
 
 
 def _write_ports(path: Path, addresses: dict[str, dict[str, object]]) -> None:

@@ -133,5 +133,5 @@ class JournalReaderLease:
         self._next_commit_at = int(now) + _COMMIT_INTERVAL_US
         if refused and refused != self._last_error:
             told = fields(reader=self._name)
-            log.error("what was read of the journal is not committed: %s", refused, extra=told)
+            log.error("journal reader position not committed: %s", refused, extra=told)
         self._last_error = refused

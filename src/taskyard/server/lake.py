@@ -105,7 +105,7 @@ class LakeSupervisor:
         self._pid = pid
         self._starts += 1
         self._state = "starting"
-        log.info("the lake's process was started", extra=fields(pid=pid))
+        log.info("lake process started", extra=fields(pid=pid))
 
     def on_progress(self, line: bytes) -> None:
         try:
@@ -123,8 +123,8 @@ class LakeSupervisor:
         log.info("lake: %s", line)
 
     def on_crash(self, reason: str, pause: float) -> None:
-        told = fields(pause=f"{pause:g}s")
-        log.warning("the lake's process is started again after a pause: %s", reason, extra=told)
+        told = fields(delay=f"{pause:g}s")
+        log.warning("lake process restarting: %s", reason, extra=told)
         self._pid = 0
         self._state = "waiting"
         self._error = reason

@@ -62,7 +62,7 @@ class LakeRequests:
             command, REPORT_SECONDS, self._call_on_loop, self._on_report_done
         )
         self._report_process.start()
-        log.info("a report is being written", extra=fields(file=str(self.report_path)))
+        log.info("lake report started", extra=fields(file=str(self.report_path)))
 
     def add_report_status(self, view: LakeView) -> LakeView:
         """With what is known of the report."""
@@ -102,10 +102,10 @@ class LakeRequests:
     def _on_report_done(self, ended: ProcessResult) -> None:
         self._report_process = None
         if ended.code == 0:
-            log.info("the report was written", extra=fields(file=str(self.report_path)))
+            log.info("lake report written", extra=fields(file=str(self.report_path)))
             return
         self._report_error = _failure_reason(ended, "report")
-        log.warning("the report could not be written: %s", self._report_error)
+        log.warning("lake report failed: %s", self._report_error)
 
 
 def _lookup_result(ended: ProcessResult) -> LakeLookup:
@@ -114,7 +114,7 @@ def _lookup_result(ended: ProcessResult) -> LakeLookup:
     if ended.code == NOTHING:
         return LakeLookup()
     why = _failure_reason(ended, "job")
-    log.warning("a job could not be looked up in the lake: %s", why)
+    log.warning("lake job lookup failed: %s", why)
     return LakeLookup(error=why)
 
 

@@ -29,7 +29,7 @@ def _exit_at_once(error: BaseException) -> None:
     """Exit at once, as if killed: anything still done would build on a half-made change."""
     try:
         with contextlib.suppress(Exception):  # there may be no memory for it
-            text = "the server ends at once, since a change broke off half way: %r"
+            text = "exiting at once: a change of the state was left incomplete: %r"
             log.critical(text, error, exc_info=error)
             sys.stderr.flush()
     finally:

@@ -46,7 +46,7 @@ class SlowCommandReporter:
             work_milliseconds=to_milliseconds(slow.processing_us),
             disk_milliseconds=to_milliseconds(slow.disk_us),
         )
-        log.warning("a command was slow", extra=told)
+        log.warning("slow command", extra=told)
 
     def stop(self) -> None:
         if self._timer_handle is not None:
@@ -63,7 +63,7 @@ class SlowCommandReporter:
     def _report_suppressed(self) -> None:
         self._timer_handle = None
         left_out, self._suppressed = self._suppressed, 0
-        log.warning("more commands were slow than the log has lines", extra=fields(count=left_out))
+        log.warning("slow command log suppressed", extra=fields(count=left_out))
 
 
 def to_milliseconds(microseconds: int) -> float:

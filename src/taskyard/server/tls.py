@@ -25,9 +25,9 @@ class Tls:
         try:
             self.context = make_context(self._settings)
         except ConfigError as error:
-            log.error("the TLS certificate stays the old one: %s", error)
+            log.error("TLS certificate not reloaded: %s", error)
         else:
-            log.info("the TLS certificate was read again")
+            log.info("TLS certificate reloaded")
 
 
 def make_context(settings: Settings) -> ssl.SSLContext:

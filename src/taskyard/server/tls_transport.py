@@ -110,7 +110,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return True
 
     def _on_handshake_timeout(self) -> None:
-        self._log_failure("the handshake took too long")
+        self._log_failure("handshake timed out")
         self.abort()
 
     def _reject(self, reason: str) -> None:
@@ -128,7 +128,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         address = self.get_extra_info("peername")
         told = {} if self._connection is None else {"connection": int(self._connection.number)}
         host = address[0] if address else "a client"
-        log.debug("no TLS with %s: %s", host, reason, extra={"fields": told})
+        log.debug("TLS error with %s: %s", host, reason, extra={"fields": told})
 
     # Reading
 

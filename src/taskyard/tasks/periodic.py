@@ -90,7 +90,7 @@ class Schedules:
                     client.call_api("DELETE", _schedule_path(name))
                     log.info("schedule %s is no longer declared: it was removed", name)
                 else:
-                    log.warning("schedule %s is not declared any more: %s", name, _HOW_TO_PRUNE)
+                    log.warning("schedule %s is no longer declared: %s", name, _HOW_TO_PRUNE)
 
     def _undeclared_names(self, client: Client) -> list[str]:
         prefix = f"{self._app.name}."

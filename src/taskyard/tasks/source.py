@@ -127,7 +127,7 @@ class TaskSource:
                 raise Unavailable(str(reply))
             elif isinstance(reply, Refused):
                 # Because of a large result, for instance: else it would be run again for ever.
-                log.error("job %s (%s) cannot be ended as it should: %s", job.ref, job.name, reply)
+                log.error("job %s (%s): the server refused its end: %s", job.ref, job.name, reply)
                 second.append(("JOB.FAIL", job.ref, f"the server refused: {reply}", "FINAL"))
             else:
                 self._report_failure(job, verdict, reply)

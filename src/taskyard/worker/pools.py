@@ -191,7 +191,7 @@ class ThreadPool(Generic[T]):
 
     def _replace_thread(self, place: Slot, number: int, job: Job, why: str) -> None:
         """A thread cannot be killed: it is left alone, and another one does its work."""
-        log.warning("job %s (%s): %s; its thread is left behind", job.ref, job.name, why)
+        log.warning("job %s (%s): %s; its thread is abandoned", job.ref, job.name, why)
         with self._lock:
             self._threads.pop(place, None)
         self._start_thread(number)

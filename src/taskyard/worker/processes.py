@@ -118,7 +118,7 @@ class ProcessPool(ThreadPool[T]):
         try:
             child.ensure_running()
         except OSError as error:
-            log.error("job %s (%s) is not begun: %s", job.ref, job.name, error)
+            log.error("job %s (%s) not started: %s", job.ref, job.name, error)
             return RunFailure(str(error), begun=False)
         try:
             self._begin_run(job, place)

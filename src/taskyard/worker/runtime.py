@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 log: Final = logging.getLogger("taskyard.worker")
 
-FETCH: Final = "take jobs"
-REPORT: Final = "report what was done"
+FETCH: Final = "fetch jobs"
+REPORT: Final = "report finished jobs"
 EXTEND: Final = "extend leases"
-PROGRESS: Final = "tell of progress"
+PROGRESS: Final = "report progress"
 
 # Gives the jobs whose lease is over.
 SendProgress: TypeAlias = Callable[[Sequence[tuple[Job, Any]]], list[Job]]
@@ -159,7 +159,7 @@ class Runtime(Generic[T]):
                 self._kill_now()
                 return False
             if order is _Order.STOP and not self._stopping.is_set():
-                log.info("stopping: what runs is finished, nothing new is taken")
+                log.info("stopping: running jobs will finish, no new jobs are fetched")
                 self._give_up_at = time.monotonic() + self._patience
                 self._stopping.set()
                 self._leased.wake_waiters()
@@ -182,7 +182,7 @@ class Runtime(Generic[T]):
         self._pool.kill()
         held = self._leased.unfinished_jobs()
         if held:
-            log.warning("ending at once: %d unfinished jobs are given back", len(held))
+            log.warning("forced shutdown: releasing %d unfinished jobs", len(held))
         self._release_jobs(held)
 
     def _run_thread(self, target: Callable[[], None]) -> None:
@@ -252,7 +252,7 @@ class Runtime(Generic[T]):
             for job in lost:
                 if not job.lost:
                     log.warning(
-                        "the lease of job %s of %s was over when it ended", *_log_names(job)
+                        "the lease of job %s of %s had expired when the job ended", *_log_names(job)
                     )
             self._leased.remove([job for job, _ in batch])
             if self._stopping.is_set():
@@ -307,7 +307,7 @@ class Runtime(Generic[T]):
         for job in lost:
             if self._leased.mark_lost(job):
                 log.warning(
-                    "the lease of job %s of %s was lost: its run is ended", *_log_names(job)
+                    "the lease of job %s of %s was lost: cancelling its run", *_log_names(job)
                 )
                 self._pool.cancel(job)
 
@@ -325,7 +325,7 @@ class Runtime(Generic[T]):
                 away = True
             else:
                 if away:
-                    log.info("the server is back")
+                    log.info("server reachable again")
                 return jobs
             if self._should_give_up(what):
                 break
@@ -341,7 +341,7 @@ class Runtime(Generic[T]):
             return True
         if time.monotonic() < self._give_up_at:
             return False
-        log.error("the server stayed away: jobs that were finished here will be run again")
+        log.error("server unreachable until the stop timeout: jobs finished here will run again")
         return True
 
 

@@ -61,7 +61,8 @@ class Yard(WarmServer):
         self.wait_for(lambda: len(self.told_of_users()) > before)
 
     def told_of_users(self) -> list[dict[str, Any]]:
-        return [entry for entry in self.log_entries() if entry["message"].startswith("the users ")]
+        texts = ("users reloaded", "users not reloaded")
+        return [entry for entry in self.log_entries() if entry["message"].startswith(texts)]
 
     def request(
         self, method: str, path: str, authorization: str = "", value: object = None
@@ -270,7 +271,7 @@ def test_a_file_that_cannot_be_used_changes_nothing(server: Yard, text: str) -> 
     server.reload(text)
     [told] = server.told_of_users()
     assert told["level"] == "error"
-    assert told["message"].startswith(f"the users stay as they were: {server.file}: ")
+    assert told["message"].startswith(f"users not reloaded: {server.file}: ")
     assert server.request("GET", "/api/v1/server", ROOT)[0] == 200
     assert server.request("GET", "/api/v1/queues", AS_MAILER)[0] == 200
 
@@ -376,7 +377,7 @@ def test_a_file_that_everybody_can_read_is_warned_of(tmp_path: Path) -> None:
     with server:
         [told] = [entry for entry in server.log_entries() if entry["level"] == "warning"]
     assert told["message"] == (
-        f"everybody on this machine can read or change {server.file}: chmod 600 it"
+        f"every user of this machine can read or change {server.file}: chmod 600 it"
     )
 
 

@@ -2,7 +2,7 @@
 
 It knows no protocol and no broker. It is told of each request before it is sent, of each reply
 when it is read, of connections that end, and of crashes, after which whatever had no reply may have
-happened or not. What cannot be is an `Untrue` at once, or at the end in `check`, when everything
+happened or not. What cannot be is an `HistoryViolation` at once, or at the end in `check`, when everything
 was taken out of the server.
 
 Lost is what was acknowledged, can be had from no queue, and was ended by nobody. Invented is what

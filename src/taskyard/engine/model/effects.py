@@ -123,7 +123,7 @@ class JobAssigned(Effect):
 
 class PayloadNeeded(Effect):
     """The next job in line is for this waiter, who would be its end: nobody would have it if its
-    payload could not be read then. `Engine.was_read` is to be called when it was, or cannot be."""
+    payload could not be read then. `Engine.on_payload_read` is to be called when it was, or cannot be."""
 
     __slots__ = ("job", "queue", "waiter")
 

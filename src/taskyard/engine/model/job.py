@@ -1,7 +1,7 @@
 """The job in memory: the one file to read first.
 
 What is persistent about a job arrives in records (see records.py); this is what the engine keeps
-of it while the job lives. Common attributes sit in `Job` itself, rare ones in `Extra`, and those
+of it while the job lives. Common attributes sit in `Job` itself, rare ones in `JobExtras`, and those
 that many jobs share in `Policy`, so that a plain waiting job stays small.
 
 Times are microseconds since the Unix epoch, durations microseconds. 0 means "none".

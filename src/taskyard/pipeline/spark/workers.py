@@ -238,10 +238,10 @@ class SparkWorkers:
         except queue.Empty:
             return
         if order is _Order.STOP and not self.stopping.is_set():
-            log.info("stopping: the batches that are out are finished, nothing new is leased")
+            log.info("stopping: open batches will finish, nothing new is leased")
             self._stop()
         elif order is _Order.KILL and not self.killed.is_set():
-            log.warning("ending at once: jobs that are not settled are given back")
+            log.warning("forced shutdown: releasing unfinished jobs")
             self.killed.set()
             self._stop()
 
@@ -273,7 +273,7 @@ class SparkWorkers:
             except (StaleBatch, Claimed):
                 continue  # it never had a batch, or another driver has what it had
             except ClientError as error:
-                log.error("what %s holds cannot be given back now: %s", lane.name, error)
+                log.error("cannot release the batch of %s: %s", lane.name, error)
 
     # What lanes ask
 
@@ -303,7 +303,7 @@ class SparkWorkers:
             try:
                 return call()
             except Unavailable as error:
-                log.warning("waiting: %s", error)
+                log.warning("waiting for the server: %s", error)
                 if self.killed.wait(_SERVER_POLL_S):
                     raise _Killed from error
 

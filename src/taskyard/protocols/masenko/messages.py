@@ -1,7 +1,7 @@
 """The JSON of Masenko's commands: typed, checked, decoded in one go. Not compiled: see msgspec.
 
 The decoders take keys as nearly all clients spell them, and nothing else. What they refuse may be
-spelled in another way that the original takes: `respelled` writes it as they take it.
+spelled in another way that the original takes: `normalize_keys` writes it as they take it.
 """
 
 from __future__ import annotations

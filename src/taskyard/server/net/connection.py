@@ -33,7 +33,7 @@ _MAX_BATCHED_REPLY_BYTES: Final = 65_536  # bytes up to which a reply is given t
 _MAX_BATCHED_CLIENT_BYTES: Final = 65_536  # and which are too many for one that has some already
 NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_FFFF
 
-# What `Connection.verdict` finds.
+# What `Connection.check_progress` finds.
 NOT_STALLED: Final = 0
 STALLED_INPUT: Final = 1  # a command has begun, and does not come to its end
 STALLED_OUTPUT: Final = 2  # the client does not take its replies
@@ -168,7 +168,7 @@ class Connection(Protocol):
             receiver.on_login_lost = self.start_login_timeout
         if log.isEnabledFor(logging.DEBUG):
             self._opened_at = time.monotonic()
-            log.debug("a connection came", extra={"fields": receiver.log_fields()})
+            log.debug("connection opened", extra={"fields": receiver.log_fields()})
         if self._registry.shutting_down:
             receiver.shut_down()
 
@@ -185,7 +185,7 @@ class Connection(Protocol):
     def eof_received(self) -> bool:
         """The client may have closed only its half of the connection, and wait for replies."""
         self._input_ended = True
-        self._set_close_reason("the client has closed it")
+        self._set_close_reason("closed by the client")
         if self._drain_timer is not None:
             return False
         if self._client is not None:
@@ -209,17 +209,19 @@ class Connection(Protocol):
     def _set_close_reason(self, reason: str) -> None:
         """Set the reason of the close, unless there is one already."""
         if not self._close_reason:
-            self._close_reason = "the server stops" if self._registry.shutting_down else reason
+            self._close_reason = "server stopping" if self._registry.shutting_down else reason
 
     def _log_close(self, client: ClientConnection, exc: Exception | None) -> None:
-        self._set_close_reason("it broke" if exc is None else f"it broke: {type(exc).__name__}")
+        self._set_close_reason(
+            "connection broken" if exc is None else f"connection broken: {type(exc).__name__}"
+        )
         told = client.log_fields()
         told["seconds"] = round(time.monotonic() - self._opened_at, 3)
         told["commands"] = int(client.command_count)
         told["received"] = int(self._received_bytes)
         told["sent"] = int(self._written_bytes)
-        told["why"] = self._close_reason
-        log.debug("a connection went", extra={"fields": told})
+        told["reason"] = self._close_reason
+        log.debug("connection closed", extra={"fields": told})
 
     def on_gone(self) -> None:
         """Release the connection's place: it is closed, or was never opened."""
@@ -327,10 +329,10 @@ class Connection(Protocol):
     def close_stalled(self, stall: i64) -> None:
         receiver = self._client
         stalled = stall == STALLED_INPUT
-        why = "a command did not come to its end" if stalled else "replies were not taken"
+        why = "incomplete command timed out" if stalled else "client did not read its replies"
         self._set_close_reason(why)
         told = {} if receiver is None else receiver.log_fields()
-        log.info("a client was let go", extra=fields(**told, why=why))
+        log.info("client disconnected", extra=fields(**told, reason=why))
         if stalled and receiver is not None:
             receiver.on_read_timeout()
         else:
@@ -479,13 +481,13 @@ class Connection(Protocol):
         self._update_reading()
 
     def close(self) -> None:
-        self._set_close_reason("the server has closed it")
+        self._set_close_reason("closed by the server")
         self._stop_direct_sending()
         if self._transport is not None:
             self._transport.close()
 
     def close_after_draining(self) -> None:
-        self._set_close_reason("the client broke the protocol")
+        self._set_close_reason("protocol error")
         transport = self._transport
         if transport is None or transport.is_closing() or self._input_ended:
             self.close()
@@ -496,7 +498,7 @@ class Connection(Protocol):
         self.resume_reading()
 
     def abort(self) -> None:
-        self._set_close_reason("the server has cut it off")
+        self._set_close_reason("aborted by the server")
         self._withdraw_pending()
         self._descriptor = -1
         if self._transport is not None:

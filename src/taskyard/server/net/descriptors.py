@@ -27,7 +27,7 @@ def max_open_connections(configured: int | None) -> int:
     possible = files - min(RESERVED_DESCRIPTORS, files // 2)
     if configured is not None and configured > possible:
         log.warning(
-            "there can be fewer connections than configured: the limit of open files is too low",
+            "fewer connections possible than configured: the open file limit is too low",
             extra=fields(connections=possible, configured=configured, files=files),
         )
     return possible if configured is None else min(configured, possible)

@@ -99,8 +99,8 @@ class ConnectionLimits:
 
     def _log_refusal(self, reason: str, address: str, times: int) -> str:
         if times & (times - 1) == 0:  # not each of them: the log is not for clients to fill
-            told = fields(address=address, times=times, why=reason)
-            log.warning("a connection was not let in", extra=told)
+            told = fields(address=address, times=times, reason=reason)
+            log.warning("connection refused", extra=told)
         return reason
 
     def release(self, address: str) -> None:
@@ -198,7 +198,7 @@ class Listener:
         if not self._paused:
             self._paused = True
             log.error(
-                "no connection can be accepted: %s",
+                "cannot accept connections: %s",
                 error,
                 extra=fields(dialect=self._protocol_name),
             )

@@ -182,7 +182,7 @@ class RedisSource:
                 )
             self._client.call("DEL", self._heartbeat)
         except Exception as error:
-            log.warning("cannot say goodbye, others will find out: %s", error)
+            log.warning("cannot unregister; other consumers will recover its tasks: %s", error)
         finally:
             self._client.close()
 
@@ -222,7 +222,7 @@ class RedisSource:
             for message in self._client.run_script(
                 scripts.RECOVER, names, keys.registry_entry, *limits
             ):
-                log.error("a task was lost too often, and is in %s now", keys.dead)
+                log.error("task lost too often; moved to %s", keys.dead)
                 self._store_loss(message)
 
     def _store_loss(self, message: bytes) -> None:

@@ -187,7 +187,7 @@ class TaskyardSource:
         ]
         if not errors:
             return []
-        log.error("job %s of %s cannot be ended as it should: %s", job.ref, job.queue, errors[0])
+        log.error("job %s of %s: the server refused its end: %s", job.ref, job.queue, errors[0])
         message = f"the server refused what came of it: {errors[0]}"
         commands: list[Command] = []
         if not isinstance(verdict, Released) and verdict.result_key:

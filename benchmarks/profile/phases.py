@@ -188,10 +188,7 @@ class Names:
 
 
 def _dotted(name: str) -> str:
-    """`ReplyQueue____record_timing` as `ReplyQueue._record_timing`.
-
-    A name's own leading underscores stay.
-    """
+    """`Outbox____stamp` as `ReplyQueue._record_timing`; a name's own leading underscores stay."""
     owner, separator, rest = name.partition("___")
     return f"{owner}.{rest}" if separator and owner else name
 

@@ -29,7 +29,7 @@ GROUPS = [
     "Internals",
 ]
 # `name` in `file`, or `name` (`file`); several names may share a file.
-PLACED = re.compile(r"((?:`[\w.]+`(?:, | and )?)+)(?: in|,? \()\s*`(\w+/\w+\.py)`")
+PLACED = re.compile(r"((?:`[\w.]+`(?:, | and )?)+)(?: in|,? \()\s*`(\w+(?:/\w+)+\.py)`")
 
 
 class Loads(HTMLParser):

@@ -55,4 +55,4 @@ def test_a_fatal_error_ends_the_process_before_anything_else_happens() -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (70, "")
-    assert "the server ends at once" in done.stderr
+    assert "exiting at once" in done.stderr

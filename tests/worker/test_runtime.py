@@ -258,7 +258,7 @@ def test_a_stop_gives_up_on_a_source_that_stays_away(
     runtime.stop()
     rig.worker.go_on.set()
     rig.wait()
-    assert "the server stayed away" in caplog.text
+    assert "server unreachable until the stop timeout" in caplog.text
 
 
 def test_an_error_of_the_source_ends_the_run_when_what_runs_is_done(rig: Rig) -> None:

@@ -1,6 +1,6 @@
 """The state machine: jobs, queues, leases, timers, dependencies.
 
 Pure: no sockets, files, threads or clocks in here. `now` is passed in, records and effects come
-out. Everything above this package (journal, broker, dialects) may import it; it imports none of
+out. Everything above this package (journal, broker, protocols) may import it; it imports none of
 them.
 """

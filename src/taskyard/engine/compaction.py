@@ -1,6 +1,6 @@
-"""Writing forward what still lives in the oldest part of the journal: see journal/compaction.py.
+"""Snapshots of what still lives in the oldest part of the journal: see journal/compaction.py.
 
-`base` is where the journal is to begin: what stands before it is about to go.
+`base` is where the journal is to begin: what is before it is about to be removed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TOMBSTONES_PER_RECORD: Final = 4096  # uids in one record
 
 
 def blobs_to_move(job: Job, replay_start: i64) -> i64:
-    """Which of the job's blobs stand before `base`, as bits of a CarryJob; 0: it can stay.
+    """Return which of the job's blobs are before `base`, as bits of a JobSnapshot; 0: it can stay.
 
     A payload of no bytes at the very end of a segment has the position where the next one begins.
     """
@@ -55,7 +55,7 @@ def blobs_to_move(job: Job, replay_start: i64) -> i64:
 
 
 def ranges_to_move(job: Job, moves: i64) -> list[tuple[int, int]]:
-    """Places and sizes of the bytes that such a carry is made of, in its order."""
+    """Return positions and sizes of the bytes in such a snapshot, in its order."""
     found: list[tuple[int, int]] = []
     if moves & MOVES_PAYLOAD and job.payload_size:
         found.append((job.payload_at, job.payload_size))
@@ -126,7 +126,9 @@ def snapshot_queue(core: Core, queue: Queue, now: i64) -> None:
 
 
 def snapshot_key_limits(core: Core, queue: Queue, gates: list[KeyLimit], now: i64) -> None:
-    """Some of the keys whose rates are remembered; those that are over by now may be among them."""
+    """Write a snapshot of keys whose rates are remembered; those that are over by now may be among
+    them.
+    """
     keys = [gate.key for gate in gates]
     tats: list[int] = [gate.theoretical_arrival_ns for gate in gates]
     _append_and_apply(core, KeyLimitsSnapshot(now, SYSTEM_ORIGIN, queue.utf8, keys, tats))
@@ -171,7 +173,9 @@ def snapshot_tombstones(core: Core, grave: TombstoneBucket, now: i64) -> None:
 
 
 def write_checkpoint(core: Core, replay_start: i64, now: i64) -> None:
-    """All that lived before `base` has been carried, and nobody is still to hear of an end."""
+    """Write the checkpoint: all that lived before `base` has a snapshot, and no dependents are
+    pending.
+    """
     state = core.state
     record = Checkpoint(now, replay_start, state.epoch, state.next_id, state.entity_counts())
     _append_and_apply(core, record)

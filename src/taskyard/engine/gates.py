@@ -1,9 +1,9 @@
-"""Which job of a queue with limits may be handed out now, and who may go when a limit allows it.
+"""Which job of a queue with limits may start now, and which are released when a limit allows it.
 
-Part of the decide half, and not persistent. A job whose key has no start left is set aside when
-somebody meets it: it leaves the ready jobs for the line of its key, so that nobody has to step over
-it again, and comes back to its old place when its key has one. A million jobs of one key that is
-closed are set aside a portion at a time.
+Part of the decide half, and not persistent. When a fetch finds a job whose key has no start left,
+it parks it: the job leaves the ready jobs for the waiting jobs of its key, so that no other fetch
+has to step over it, and returns to its old place when its key has a start. A million jobs of one
+key without a start are parked in chunks.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ MAX_PARKED_AT_ONCE: Final = 1000
 
 
 def next_allowed(core: Core, queue: Queue, last: bool, pop: bool, now: i64) -> Job | None:
-    """The first or the last job that may be started; None also if there is more to look at.
+    """Return the first or the last job that may start; None also if there are more to check.
 
-    Who pops has no lease, so how many there are does not concern it.
+    A pop makes no lease, so the number of leases does not matter to it.
     """
     if queue.restrictions & PAUSED or not queue.ready.size:
         return None
@@ -50,8 +50,10 @@ def next_allowed(core: Core, queue: Queue, last: bool, pop: bool, now: i64) -> J
 
 
 def _open_due_and_scheduled(core: Core, now: i64) -> None:
-    """Nobody may overtake one whose key has been freed, by the end of a lease or by the time: a
-    start may leave another that can be made in the same moment."""
+    """Release jobs of keys that were freed, by the end of a lease or by the time, before the next
+    job is chosen: none of them may be overtaken. A start may leave another that can be made at the
+    same time.
+    """
     if core.state.keys_to_open:
         _open_scheduled(core, now, MAX_PARKED_AT_ONCE)
     timer = core.state.key_timers.first()
@@ -60,7 +62,7 @@ def _open_due_and_scheduled(core: Core, now: i64) -> None:
 
 
 def wait_if_rate_limited(core: Core, queue: Queue, now: i64) -> bool:
-    """Whether the rate of the queue lets none start now; those who wait are served when it does."""
+    """Whether the rate of the queue allows no start now; its waiters are served when it does."""
     rules = queue.effective_settings
     if rules.rate_count <= 0:
         return False
@@ -159,7 +161,7 @@ def next_allowed_many(core: Core, queue: Queue, limit: i64, now: i64) -> list[Jo
             closed.append(job)
     for job in closed:
         gate = key_limit_of(job)
-        # Of a key that only this batch closes there may be no gate yet: it is left where it is.
+        # A key that only this batch closes may have no KeyLimit yet: the job is left where it is.
         if gate is not None and remaining_key_starts(gate, rules, now) <= 0:
             park_job(core, job, gate, now)
     return found
@@ -189,9 +191,9 @@ def park_job(core: Core, job: Job, gate: KeyLimit, now: i64) -> None:
 
 
 def reopen_keys(core: Core, now: i64, budget: i64) -> tuple[list[Queue], i64]:
-    """Leases have ended, or settings have changed: the queues that have to be served for that.
+    """Return the queues that have to be served because leases have ended, or settings have changed.
 
-    Gives what is left of the budget; State.stirred says whether that was all.
+    Gives what is left of the budget; `State.limits_changed` says whether that was all.
     """
     state = core.state
     budget = _open_scheduled(core, now, budget)
@@ -202,7 +204,7 @@ def reopen_keys(core: Core, now: i64, budget: i64) -> tuple[list[Queue], i64]:
 
 
 def _open_scheduled(core: Core, now: i64, budget: i64) -> i64:
-    """Those who may go by now are ready again; their queues are still to be served."""
+    """Make jobs ready again that may start by now; their queues are still to be served."""
     state = core.state
     opened = state.keys_to_open
     while opened and budget > 0:
@@ -241,9 +243,9 @@ def release_jobs(core: Core, gate: KeyLimit, now: i64, budget: i64) -> i64:
 
 
 def open_due_keys(core: Core, now: i64, budget: i64) -> i64:
-    """Open the gates of all keys that time has opened; gives what is left of the budget.
+    """Open all keys whose time has come; returns what is left of the budget.
 
-    Nobody is served here, since the next gate may let one go that is further in front.
+    No queue is served here, because the next key may release a job that is further in front.
     """
     timers = core.state.key_timers
     while budget > 0:
@@ -264,7 +266,7 @@ def open_due_keys(core: Core, now: i64, budget: i64) -> i64:
 
 
 def _expire_later(core: Core, gate: KeyLimit, now: i64) -> None:
-    """Nobody is in line: what was started is remembered until it does not matter any more."""
+    """No job waits: remember the starts until they no longer matter."""
     timer = gate.timer
     if rate_expires_at_us(gate.theoretical_arrival_ns) <= now:
         forget_rate(core.state, gate)
@@ -273,9 +275,10 @@ def _expire_later(core: Core, gate: KeyLimit, now: i64) -> None:
 
 
 def _arm_timer(core: Core, gate: KeyLimit, now: i64) -> None:
-    """When those in line may go because of the time alone.
+    """Set the timer to when waiting jobs may be released because of the time alone.
 
-    If they may already, those before them have not been started yet: that sets the timer again.
+    If they may be already, ready jobs of the key have not been started yet: their start sets the
+    timer again.
     """
     timer = gate.timer
     if timer is None:

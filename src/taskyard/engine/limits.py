@@ -1,9 +1,9 @@
-"""How fast and how many at once: the rates of queues and keys, and what is out of each key.
+"""The rates of queues and keys, and the running jobs of each key.
 
-A rate is kept as one number, the time at which all that was started would have been started if it
-had come evenly (GCRA, a bucket of tokens without the bucket): `tat`, in nanoseconds. From rest,
-`count` jobs may start at once, then one each `period / count`. It only depends on the times of
-records, so that a replay comes to the same.
+A rate is kept as one number, the theoretical arrival time of GCRA in nanoseconds: when all starts
+so far would have happened if they had come evenly. After a pause `count` jobs may start at once,
+then one each `period / count`. It depends only on the times of records, so that a replay gives the
+same.
 
 Part of the apply half, but for what `gates.py` asks here.
 """
@@ -30,9 +30,9 @@ UNLIMITED_STARTS: Final = 1 << 40  # of starts that a limit allows which is none
 
 @mypyc_attr(acyclic=True)
 class KeyLimit:
-    """What the limits of one key of a queue go by; only there while it matters.
+    """The state of the limits of one key of a queue; it exists only while it matters.
 
-    It and its timer point at each other, so whoever drops it cuts that.
+    It and its timer refer to each other, so the code that drops it has to cut that.
     """
 
     __slots__ = (
@@ -78,7 +78,7 @@ def advance_arrival(arrival_ns: i64, count: i64, period: i64, time: i64) -> i64:
 
 
 def is_of_other_rate(arrival_ns: i64, count: i64, period: i64, time: i64) -> bool:
-    """Whether no starts until this time come to that by this rate."""
+    """Whether no number of starts until this time gives that by this rate."""
     return count <= 0 or arrival_ns > time * _NS_PER_US + count * start_interval_ns(count, period)
 
 
@@ -152,7 +152,7 @@ def ensure_key_limit(queue: Queue, key: bytes) -> KeyLimit:
 
 
 def acquire_slot(queue: Queue, key: bytes) -> None:
-    """A job of this key is leased; counted whether or not there is a limit, as one may come."""
+    """Count a lease of this key, whether or not there is a limit, as one may be set later."""
     ensure_key_limit(queue, key).leased_count += 1
 
 
@@ -174,7 +174,7 @@ def on_ready_job_removed(state: State, queue: Queue, key: bytes) -> None:
 
 
 def schedule_open(state: State, gate: KeyLimit) -> None:
-    """Somebody in line may be let go: see gates.reopen."""
+    """Note that waiting jobs of this key may be released: see gates.reopen_keys."""
     if not gate.open_scheduled:
         gate.open_scheduled = True
         state.keys_to_open.append(gate)
@@ -197,7 +197,7 @@ def remove_waiting_job(state: State, job: Job) -> None:
 
 
 def drop_if_idle(state: State, gate: KeyLimit) -> None:
-    """Forget a gate that says nothing any more; one that remembers a rate has a timer for that."""
+    """Drop a key limit that has no effect; one that remembers a rate has a timer for that."""
     if gate.leased_count or gate.waiting is not None:
         return
     if gate.theoretical_arrival_ns:

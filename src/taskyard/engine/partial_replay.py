@@ -1,10 +1,10 @@
 """A replay that does not begin at the beginning.
 
-Compaction drops the oldest segments, so the first records that are left speak of things whose own
-records are gone: each of them either ended since, or is carried further on. Until the Base record
-that says so, what is known is exact, and what is unknown is left out. Of records about unknown
-jobs, only what they mean for known things is applied: the queue's counters, jobs that wait for
-them, and uids.
+Compaction removes the oldest segments, so the first records that are left refer to things whose own
+records are gone: each of them either ended since, or has a snapshot further on. Until the
+Checkpoint that says so, what is known is exact, and what is unknown is left out. Of records about
+unknown jobs, only what they mean for known things is applied: the queue's counters, jobs that wait
+for them, and uids.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from taskyard.engine.transitions import add_tombstone, queue_dependents
 
 
 def begin_partial_replay(state: State, position: i64) -> None:
-    """The records to come begin at this position, not at the start."""
+    """The next records begin at this position, not at the start."""
     state.is_partial_replay = True
     state.partial_start = position
 
@@ -131,7 +131,9 @@ def _ensure_queue(state: State, record: r.Record, name: bytes) -> Queue:
 
 
 def _producer_hash(state: State, producer: bytes, queue: bytes) -> bytes:
-    """That of the record; an old one only tells the queue where the job was in the end."""
+    """Return the producer of the record; an old one has only the queue where the job was in the
+    end.
+    """
     return (
         state.producer_hashes.intern(producer)
         if producer

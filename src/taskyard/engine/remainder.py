@@ -1,6 +1,6 @@
-"""What compaction carries without having to look for it: all but jobs and values.
+"""What compaction snapshots without searching for it: all but jobs and values.
 
-There is not much of it, so all of it is gone through, one thing at a time.
+There is not much of it, so it goes through all of it, one entity at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from taskyard.engine.model.state import (
 from taskyard.engine.operations.core import Core
 from taskyard.engine.structures.weights import TOMBSTONE_RECORD_BYTES
 
-SCAN_COST_BYTES: Final = 24  # what it costs to look at something, in bytes of carries
+SCAN_COST_BYTES: Final = 24  # what it costs to check something, in bytes of snapshots
 OUT_OF_SPACE: Final = -1
 KEY_LIMITS_CHUNK_BYTES: Final = 8192  # bytes of limit keys in one record
 
@@ -29,7 +29,7 @@ EnsureSpace = Callable[[int], bool]
 
 
 class EntitySnapshotter:
-    """Things as they were when the last job had been carried; what came since needs no carry."""
+    """Snapshots entities as they were after the last snapshot of a job; later ones need none."""
 
     def __init__(
         self, core: Core, replay_start: i64, first_seq: i64, ensure_space: EnsureSpace
@@ -37,10 +37,10 @@ class EntitySnapshotter:
         state = core.state
         self._core = core
         self._replay_start = replay_start
-        self._first_seq = first_seq  # of the first record behind the base
+        self._first_seq = first_seq  # of the first record behind the replay start
         self._ensure_space = ensure_space
         self._queues = list(state.queues.values())
-        self._key_limits: list[KeyLimit] = []  # of the queue whose turn it is
+        self._key_limits: list[KeyLimit] = []  # of the current queue
         self._sessions = list(state.sessions.values())
         self._consumers = list(state.consumers.values())
         self._readers = list(state.readers.values())
@@ -98,7 +98,9 @@ class EntitySnapshotter:
         return size
 
     def _snapshot_session(self, now: i64) -> i64:
-        """A letter of a job that a replay does not know may have come since its last carry."""
+        """A notice of a job that a replay does not know may be newer than the session's last
+        snapshot.
+        """
         session = self._sessions[-1]
         size: i64 = SCAN_COST_BYTES
         known = self._core.state.sessions.get(session.id) is session

@@ -1,6 +1,6 @@
-"""Where a job stands: the lane of its state, and all that goes with entering and leaving it.
+"""How a job enters and leaves each state, with all that depends on it.
 
-Part of the apply half: it does what it is told and chooses nothing.
+Part of the apply half: it never decides anything.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def lease_to(
     since: i64,
     deadline: i64,
 ) -> None:
-    """A job that was taken out of the ready lane becomes leased."""
+    """Lease a job that was removed from the ready jobs."""
     queue = job.queue
     job.attempts += 1
     job.leases += 1
@@ -154,7 +154,7 @@ def end_lease(state: State, job: Job) -> None:
 
 
 def jobs_bound_to(state: State, owner: i64) -> list[Job]:
-    """The jobs whose leases end with this owner's connection, in the order they were leased."""
+    """Return the jobs whose leases end with this owner's connection, in the order of the leases."""
     held = state.bound_jobs_by_owner.get(owner)
     if held is None:
         return []
@@ -173,7 +173,7 @@ def move_to_dead_letters(state: State, job: Job) -> None:
 
 
 def dead_letter_bytes(job: Job) -> i64:
-    """What a dead letter counts for in the bound of its queue."""
+    """Return what a dead letter counts for in the bound of its queue."""
     extra = job.extras
     return RING_ENTRY_BYTES + job.payload_size + (extra.error_size if extra is not None else 0)
 
@@ -184,7 +184,7 @@ def dead_letter_expiry(state: State, queue: Queue, job: Job) -> i64:
 
 
 def leave_current_state(state: State, job: Job) -> None:
-    """Take the job out of the lane of its state, and end its lease if it has one."""
+    """Remove the job from the list of its state, and end its lease if it has one."""
     queue = job.queue
     extra = job.extras
     if extra is not None and extra.key is not None:
@@ -240,7 +240,7 @@ def set_job_expiry(state: State, job: Job, extra: JobExtras, when: i64) -> None:
 
 
 def queue_dependents(state: State, id: i64, succeeded: bool) -> None:
-    """The job of this id has ended, known here or not: those that wait for it must hear of it."""
+    """The job of this id has ended, known here or not: queue its dependents to be resolved."""
     if not state.dependents:
         return
     waiting = state.dependents.pop(id, None)
@@ -258,13 +258,13 @@ def queue_dependents(state: State, id: i64, succeeded: bool) -> None:
 
 
 def is_synchronous_call(extra: JobExtras) -> bool:
-    """Whether somebody waits for the job's end, or did before the server was started again."""
+    """Whether a client waits for the job's end, or did before the server was restarted."""
     notify = extra.notify
     return notify is not None and notify.stages & SYNCHRONOUS_CALL != 0
 
 
 def move_to_finished_ring(state: State, job: Job, succeeded: bool) -> None:
-    """The job is gone; the ring of recently finished jobs takes it for a while."""
+    """Keep a job that is gone in the ring of recently finished jobs for a while."""
     job.state = GONE
     job.order_key = 1 if succeeded else 0
     state.live_bytes.subtract(job.payload_at, i64(job.record_bytes))
@@ -294,7 +294,7 @@ def move_to_finished_ring(state: State, job: Job, succeeded: bool) -> None:
 def add_tombstone(state: State, uid: bytes, id: i64, producer: bytes, time: i64, seq: i64) -> None:
     """Remember the uid of a job that has run its course: a producer may still repeat its push.
 
-    That of a job that was deleted, or whose ttl is over, is free again.
+    The uid of a job that was deleted, or whose ttl is over, is free again.
     """
     state.tombstones.add(uid, id, producer, time, seq)
     if state.tombstone_timer.slot < 0:
@@ -328,7 +328,7 @@ def set_error(state: State, extra: JobExtras, at: i64, size: i64) -> None:
 
 
 def append_notice(state: State, job: Job, stage: i64, time: i64) -> None:
-    """Put a notice into the outbox of the durable session that asked for it, if one did."""
+    """Append a notice to the outbox of the durable session that asked for it, if one did."""
     extra = job.extras
     if extra is None:
         return
@@ -357,7 +357,7 @@ def is_key_taken(job: Job) -> bool:
 
 
 def claim_key(job: Job) -> None:
-    """A job joins the queued ones, with its key: nobody else has it, or it has none any more."""
+    """Claim the job's key for it; without a key it has none, or another job has it."""
     extra = job.extras
     if extra is None or extra.key is None:
         return

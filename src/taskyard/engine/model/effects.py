@@ -1,6 +1,6 @@
-"""What comes out of the engine beside records: who must be told what.
+"""What operations return beside records: what the broker has to send to which connection.
 
-Waiters and watchers are not persistent; they belong to connections that are there now.
+Waiters and watchers are not persistent; they belong to open connections.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALWAYS_ALLOWED_QUEUES: Final = 16  # that a command may wait at, however little 
 _WAITER_BYTES: Final = 384
 _WAITER_QUEUE_BYTES: Final = 448
 
-# What a watcher hears.
+# What a watcher is notified of.
 WATCH_LEASED: Final = 0
 WATCH_SUCCEEDED: Final = 1
 WATCH_FAILED: Final = 2
@@ -28,7 +28,7 @@ WATCH_TIMEOUT: Final = 4
 
 
 class FetchRequest:
-    """A wish for one job: from where, for whom, and on what terms."""
+    """A request for one job: from which queues, for which owner, and how."""
 
     __slots__ = (
         "_waiter_bytes",
@@ -64,7 +64,7 @@ class FetchRequest:
         # at random over the queues that have work, not in their order
         self.random_queue = random_queue
         self.pop = pop  # finished with success when it is handed over
-        self.ttr = ttr  # the taker's own time limit; the job's may be shorter
+        self.ttr = ttr  # time limit of the fetching client; the job's may be shorter
         self.last = last  # the one at the end of the delivery order, not the first
         self.move_to = move_to  # not taken, but put into this queue
         self.front = front  # at its front
@@ -82,7 +82,7 @@ class FetchRequest:
 
 
 class Waiter:
-    """A blocked fetch, in line at each of its queues."""
+    """A blocked fetch, which waits at each of its queues."""
 
     __slots__ = ("job_being_read", "number", "payload", "request", "timer", "waiting")
 
@@ -96,7 +96,7 @@ class Waiter:
 
 
 class JobWatcher:
-    """Somebody who waits to hear how a job ends."""
+    """A client that waits for a job's end."""
 
     __slots__ = ("job_id", "number", "owner", "timer")
 
@@ -122,8 +122,10 @@ class JobAssigned(Effect):
 
 
 class PayloadNeeded(Effect):
-    """The next job in line is for this waiter, who would be its end: nobody would have it if its
-    payload could not be read then. `Engine.on_payload_read` is to be called when it was, or cannot be."""
+    """The next job is for this waiter, which would finish it: if its payload could not be read
+    then, no client would have it. The broker reads the payload and calls `Engine.on_payload_read`,
+    also if it cannot be read.
+    """
 
     __slots__ = ("job", "queue", "waiter")
 
@@ -157,7 +159,7 @@ class JobEvent(Effect):
 
 
 class LifecycleNotice(Effect):
-    """A lifecycle notice for a session; `mark` is what must be durable before it is shown."""
+    """A lifecycle notice for a session, not sent before `durable_position` is durable."""
 
     __slots__ = ("durable_position", "job_id", "label", "session", "stage")
 

@@ -1,6 +1,6 @@
-"""What can go wrong in the engine, in the engine's own words.
+"""Errors of the engine, in the engine's own words.
 
-Dialects map these to their protocol's texts in one table each; no protocol words in here.
+Each protocol maps these to its texts in one table; there are no protocol words in here.
 """
 
 
@@ -39,7 +39,7 @@ class DuplicateResult(TaskyardError):
 
 
 class NotLeaseholder(TaskyardError):
-    """The job is not leased by the one who wants to finish it."""
+    """The job is not leased by the owner that wants to finish it."""
 
     def __init__(self, job_id: int) -> None:
         super().__init__(f"job {job_id} is not leased by this holder")
@@ -77,7 +77,7 @@ class WrongState(TaskyardError):
 
 
 class StaleBatch(TaskyardError):
-    """A consumer asked for a batch that is neither its current one nor the next."""
+    """A consumer requested a batch that is neither its current one nor the next."""
 
 
 class SessionNotFound(TaskyardError):
@@ -93,7 +93,7 @@ class ScheduleNotFound(TaskyardError):
 
 
 class SchedulesFull(TaskyardError):
-    """There are as many schedules, or as many bytes of them, as there may be."""
+    """The limit of the number of schedules, or of their bytes, is reached."""
 
 
 class ReadOnly(TaskyardError):
@@ -109,11 +109,11 @@ class Draining(TaskyardError):
 
 
 class NoSpace(TaskyardError):
-    """The journal has no room for it at the moment; the reason is in the text."""
+    """The journal has no space for it at the moment; the reason is in the text."""
 
 
 class TooManyWaiting(TaskyardError):
-    """There is no memory for one more command that waits at many queues."""
+    """There is no memory for another command that waits at many queues."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,8 +1,8 @@
 """The job in memory: the one file to read first.
 
-What is persistent about a job arrives in records (see records.py); this is what the engine keeps
-of it while the job lives. Common attributes sit in `Job` itself, rare ones in `JobExtras`, and those
-that many jobs share in `Policy`, so that a plain waiting job stays small.
+What is persistent about a job is in records (see records/job_lifecycle.py); this is what the engine
+keeps of it while the job lives. Common attributes sit in `Job` itself, rare ones in `JobExtras`,
+and those that many jobs share in `Policy`, so that a plain waiting job stays small.
 
 Times are microseconds since the Unix epoch, durations microseconds. 0 means "none".
 """
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from taskyard.engine.model.queue import Queue
     from taskyard.engine.structures.timers import LeaseTimer, Timer
 
-# States. A job is in exactly one lane of its queue, the one of its state, except when GONE.
+# States. A job is in exactly one list of its queue, the one of its state, except when GONE.
 BLOCKED: Final = 0  # waits for other jobs to succeed
 DELAYED: Final = 1  # waits for run_at
 READY: Final = 2
 LEASED: Final = 3
 SUCCEEDED: Final = 4  # kept until its ttl, for its result
 FAILED: Final = 5  # kept among the dead letters of its queue
-GONE: Final = 6  # only the ring of recently finished jobs still knows it
-# Ready, but set aside since the limits of its key let nobody have it now. Never in a record: for
-# the journal such a job is READY, and after a restart it is so until somebody asks for it.
+GONE: Final = 6  # only in the ring of recently finished jobs
+# Ready, but parked because the limits of its key let no client have it now. Never in a record: for
+# the journal such a job is READY, and after a restart it is so until a fetch finds it.
 LIMITED: Final = 7
 
 STATE_NAMES: Final = (
@@ -40,7 +40,7 @@ STATE_NAMES: Final = (
     "limited",
 )
 
-# Dialects, as they are written in records.
+# Dialects: the protocols, as records name them.
 SYSTEM: Final = 0
 MASENKO: Final = 1
 WORKQ: Final = 2
@@ -81,7 +81,7 @@ MAX_TTL_MS: Final = 0xFFFF_FFFF_FFFF_FFFF
 MAX_PRIORITY: Final = 0x7FFF_FFFF_FFFF_FFFF
 MIN_PRIORITY: Final = -0x8000_0000_0000_0000
 MAX_BLOCKERS: Final = 255
-MAX_PROGRESS_MESSAGE_BYTES: Final = 1024  # bytes of what a holder tells of its progress
+MAX_PROGRESS_MESSAGE_BYTES: Final = 1024  # bytes of a holder's progress report
 MAX_TRIES: Final = 0xFFFF_FFFF
 MAX_LIMIT_KEY_BYTES: Final = 255
 
@@ -114,9 +114,9 @@ SYSTEM_ORIGIN: Final = Origin(SYSTEM, "", "")
 
 @mypyc_attr(acyclic=True)
 class Policy:
-    """How often and how long a job may be tried, and where it goes when that was not enough.
+    """How often and how long a job may be tried, and where it goes after that.
 
-    Immutable once made, since jobs of a queue share it.
+    Immutable, because jobs of a queue share it.
     """
 
     __slots__ = (
@@ -134,7 +134,7 @@ class Policy:
 
     def __init__(
         self,
-        ttr: i64 = 0,  # how long one lease lasts; 0: whatever the taker brings
+        ttr: i64 = 0,  # how long one lease lasts; 0: as the fetching client says
         max_attempts: i64 = 0,  # 0: no limit
         # n: the n-th fail is final; -1: no limit; 0: as the queue says, else the first is final
         max_fails: i64 = 0,
@@ -143,7 +143,7 @@ class Policy:
         backoff_base: i64 = 0,
         backoff_cap: i64 = 0,
         dead_queue: str = "",  # "": the dead letters of its own queue
-        lost_is_failed: bool = False,  # a holder that goes away has failed the job
+        lost_is_failed: bool = False,  # if its holder disconnects, the job has failed
     ) -> None:
         self.ttr = ttr
         self.max_attempts = max_attempts
@@ -177,7 +177,7 @@ def default_policy(max_losses: i64) -> Policy:
 
 @mypyc_attr(acyclic=True)
 class Notify:
-    """Who wants to hear of a job's stages: a session, its label, and a bit per stage."""
+    """The session that is notified of a job's stages, its label, and a bit per stage."""
 
     __slots__ = ("label", "session", "stages")
 
@@ -189,7 +189,7 @@ class Notify:
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class NewJob:
-    """What a client asks for when it pushes. Plain input; the engine checks it."""
+    """What a client requests when it pushes. Plain input; the engine checks it."""
 
     __slots__ = (
         "blocked_by",
@@ -258,7 +258,7 @@ class NewJob:
 
 @mypyc_attr(acyclic=True)
 class JobProgress:
-    """How far a job is, as its holder has told. Compaction may forget it."""
+    """How far a job is, as its holder has reported. Compaction may forget it."""
 
     __slots__ = ("at", "message", "permille")
 
@@ -329,7 +329,7 @@ class JobExtras:
 
     def __init__(self) -> None:
         self.uid: bytes | None = None
-        self.producer = b""  # who gave it that uid: see uid.py
+        self.producer = b""  # the producer of that uid: see uid.py
         self.key: bytes | None = None
         self.limit_key: bytes | None = None
         self.ttl_ms: int = 0  # as the client gave it, up to 2^64-1
@@ -347,9 +347,10 @@ class JobExtras:
 
 @mypyc_attr(acyclic=True)
 class Job:
-    """One job. `position` is its place in the lane it is in: see lane.py.
+    """One job.
 
-    Of one that is gone it is 1 if that was since it succeeded, and 0 if it was removed.
+    `order_key` is its place among the jobs of its queue in the same state: see lane.py. Of a job
+    that is gone it is 1 if that was because it succeeded, and 0 if it was removed.
     """
 
     __slots__ = (

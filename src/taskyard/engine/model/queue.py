@@ -42,7 +42,7 @@ __all__ = [
 
 _MAX_INTERNED_NAMES: Final = 256  # task names of a queue that are stored once
 
-# Why jobs may not be handed out just like that: bits of Queue.gate.
+# Why a fetch may not just take the first job: bits of Queue.restrictions.
 PAUSED: Final = 1
 HAS_LIMITS: Final = 2  # of rate or number, of all or of each key: see gates.py
 
@@ -92,15 +92,15 @@ class Queue:
 
     def __init__(self, created_seq: i64, name: str, utf8: bytes, policy: Policy) -> None:
         self.created_seq = created_seq  # of the record that made it: they are in order of creation
-        self.record_at: i64 = 0  # where the record stands that says all of it: that one, or a carry
+        self.record_at: i64 = 0  # position of the record with all of it: the first, or a snapshot
         self.name = name
         self.utf8 = utf8
         self.settings = DEFAULT_QUEUE_SETTINGS  # its own
         # those in effect: its own and, where it has none, the server's
         self.effective_settings = DEFAULT_QUEUE_SETTINGS
-        self.restrictions: i64 = 0  # 0: whoever asks gets the next job
+        self.restrictions: i64 = 0  # 0: a fetch gets the next job
         self.ready = PriorityQueue()
-        # ready, but the limits of their keys let nobody have them now
+        # parked: ready, but the limits of their keys let no client have them now
         self.limited = PriorityQueue()
         self.delayed = OrderedJobs()
         self.blocked = OrderedJobs()
@@ -112,7 +112,7 @@ class Queue:
         self.unfinished_bytes: i64 = 0  # of the payloads of jobs that have not ended
         self.policy = policy  # the last one seen: shared with the next job that has the same
         self.interned_names: dict[str, str] = {}
-        self.last_name = ""  # of these, the one that was asked for last
+        self.last_name = ""  # of these, the one that was used last
         self.wake_timer = Timer(WAKE_TIMER, self)
         self.dead_timer = Timer(DEAD_LETTER_TIMER, self)
         # See limits.py.
@@ -157,7 +157,7 @@ class Queue:
         return (name == self.last_name and name != "") or name in self.interned_names
 
     def intern_name(self, name: str) -> str:
-        """One string for all jobs of the same name, as long as there are not too many names."""
+        """Return one string for all jobs of the same name, unless there are too many names."""
         if name == self.last_name:
             return self.last_name
         names = self.interned_names
@@ -182,10 +182,10 @@ class Queue:
         ]
 
     def counts_since_start(self) -> list[int]:
-        """The counters since the server was started.
+        """Return the counters since the server was started.
 
-        After a crash the counters may be less than somebody has seen: who watches how they grow
-        would take that for a great leap.
+        After a crash the counters may be lower than a client has seen; a client that computes their
+        growth would take that for a great leap.
         """
         started = self.counters_at_start
         counters = self.counters()
@@ -204,7 +204,7 @@ class Queue:
         self.removed = counters[7]
 
     def ordered_jobs(self, state: i64) -> OrderedJobs:
-        """The lane of a state other than READY and LIMITED."""
+        """Return the jobs of a state other than READY and LIMITED."""
         if state == LEASED:
             return self.leased
         if state == DELAYED:
@@ -218,7 +218,7 @@ class Queue:
         raise ValueError(state)
 
     def priority_queue(self, state: i64) -> PriorityQueue | None:
-        """Where the jobs of a state are if they are in delivery order; None: in a lane."""
+        """Return the jobs of a state in delivery order; None: that state has an OrderedJobs."""
         if state == READY:
             return self.ready
         return self.limited if state == LIMITED else None

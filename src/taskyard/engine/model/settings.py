@@ -10,14 +10,14 @@ from mypy_extensions import i64, mypyc_attr
 
 # What becomes of a push that a full queue has no place for.
 OVERFLOW_REFUSE: Final = 0
-OVERFLOW_DEAD: Final = 1  # it is taken, and put among the dead letters
+OVERFLOW_DEAD: Final = 1  # accept it, and put it among the dead letters
 
 
 @mypyc_attr(acyclic=True)
 class QueueSettings:
-    """What an operator or a `create` has set for a queue. -1 means "as the server does".
+    """What an operator or a `create` has set for a queue.
 
-    Of limits, 0 means that there is none.
+    -1 means "as the server does". Of limits, 0 means that there is none.
     """
 
     __slots__ = (
@@ -56,7 +56,7 @@ class QueueSettings:
         max_jobs: i64 = -1,  # that wait; 0: it takes no pushes at all
         max_bytes: i64 = -1,  # of their payloads
         overflow: i64 = OVERFLOW_REFUSE,
-        draining: bool = False,  # takes no pushes, hands out what it has
+        draining: bool = False,  # refuses pushes, delivers what it has
         ttr: i64 = -1,  # of jobs that bring none
         concurrency: i64 = -1,  # leases at once
         rate_count: i64 = -1,  # jobs that may be started
@@ -88,7 +88,7 @@ class QueueSettings:
         self.idle_expiry = idle_expiry
 
     def has_bounds(self) -> bool:
-        """Whether a push has to look at it."""
+        """Whether a push has to check them."""
         return self.max_jobs >= 0 or self.max_bytes >= 0 or self.draining
 
     def has_limits(self) -> bool:
@@ -188,10 +188,10 @@ def find_rule(rules: list[QueueRule], name: str) -> QueueRule | None:
 
 
 def merge_settings(own: QueueSettings, rule: QueueRule | None, idle_expiry: i64) -> QueueSettings:
-    """What holds for a queue: each of its own settings, else that of its rule.
+    """Return the effective settings of a queue: each of its own settings, else that of its rule.
 
-    A queue that somebody has given settings, or a name before it had jobs, is not deleted unless
-    it is set so for itself: nobody would set them again.
+    A queue that a client has given settings, or a name before it had jobs, is not deleted unless
+    that is set for itself: nothing would set them again.
     """
     found = copy_settings(own)
     if rule is not None:

@@ -1,4 +1,4 @@
-"""The stages of a job's life that a client can ask to be told of, as bits."""
+"""The stages of a job's life that a client can be notified of, as bits."""
 
 from typing import Final
 
@@ -11,5 +11,5 @@ STAGE_RETRY: Final = 32
 STAGE_DROP: Final = 64
 ALL_STAGES: Final = 127
 
-# Beside them: the one who is told waits for the job's end, and without him nobody wants it.
+# Beside them: the notified client waits for the job's end, and without it the job is not wanted.
 SYNCHRONOUS_CALL: Final = 128

@@ -110,12 +110,12 @@ class EngineSettings:
 
 @mypyc_attr(acyclic=True)
 class PendingDependents:
-    """What is still to be told to the dependents of a job that has ended."""
+    """The dependents of a job that has ended, which are still to be resolved."""
 
     __slots__ = ("failed", "succeeded")
 
     def __init__(self) -> None:
-        # Next one last. Both are there if a dead letter was tried again and then succeeded.
+        # The next one is last. Both are set if a dead letter was replayed and then succeeded.
         self.failed: list[int] = []
         self.succeeded: list[int] = []
 
@@ -171,7 +171,7 @@ class DurableSession:
     def __init__(self, id: i64, since: i64, seq: i64) -> None:
         self.id = id
         self.record_seq = seq  # the record that says all of it
-        self.changed_since_snapshot = False  # a letter was added since then
+        self.changed_since_snapshot = False  # a notice was added since then
         self.attached = True
         self.since = since  # of the last attach or detach
         self.outbox: deque[SessionNotice] = deque()
@@ -203,18 +203,18 @@ class BatchConsumer:
     def __init__(self, name: str, owner: i64) -> None:
         self.name = name
         self.owner = owner
-        self.user = ""  # whose it is; "": nobody's, until a user leases a batch as it
+        self.user = ""  # the user it belongs to; "": none, until a user leases a batch as it
         self.record_seq: i64 = 0  # the record that says all of it
         self.number: i64 = 0
         self.open = False  # the batch of that number is out and not done
         self.expired = False  # it was out for too long: its jobs are with others now
-        # Arrays, not lists: to carry or to let go of a million numbers must not take long.
+        # Arrays, not lists: to snapshot or free a million numbers must not take long.
         self.ids: array[int] = array("q")
         self.attempts: array[int] = array("I")  # it has them for; 0: an older server did not say
         self.queues: dict[bytes, None] = {}  # that those of its last batch were taken from
         self.deadline: i64 = 0
         self.timer = Timer(CONSUMER_TIMER, name)
-        # Not persistent: whose request makes the batch longer, and how many places at its
+        # Not persistent: the request that makes the batch longer, and how many places at its
         # beginning have been seen to since it is being ended.
         self.fill_id: i64 = 0
         self.cleared_count: i64 = 0
@@ -222,7 +222,7 @@ class BatchConsumer:
 
 @mypyc_attr(acyclic=True)
 class NamedReader:
-    """One who reads the journal itself, and for whom it is kept: how far it is, and how long."""
+    """A reader of the journal, for which segments are kept: how far it is, and its lease."""
 
     __slots__ = ("lease_until", "name", "next_seq", "record_seq")
 
@@ -234,7 +234,7 @@ class NamedReader:
 
 
 def idle_check_interval(idle_expiry: i64) -> i64:
-    """How often to look whether a queue is idle: it costs nothing while it is used."""
+    """How often to check whether a queue is idle: using a queue costs nothing more."""
     return idle_expiry // 8 + 1
 
 
@@ -289,10 +289,10 @@ class State:
         self.jobs = JobIndex()
         self.queues: dict[bytes, Queue] = {}  # by name in UTF-8
         self.last_queue: Queue | None = None  # that was pushed to, if it is still there
-        self.queues_version: i64 = 0  # how often one came or went
+        self.queues_version: i64 = 0  # how often one was created or deleted
         # What is in effect for those without settings of their own, by the pattern that fits them.
         self.shared_effective_settings: dict[str, QueueSettings] = {}
-        # Whether any queue has, or had, a bound, or is drained: else no push needs to look.
+        # Whether any queue has, or had, a bound, or is drained: else no push needs to check.
         self.any_queue_bounded = settings.max_jobs >= 0 or settings.max_bytes >= 0
         self.timers = Timers()  # all but those of keys
         self.lease_timer: LeaseTimer | None = None  # that of the last lease which has an end
@@ -306,14 +306,14 @@ class State:
         self.dependents: dict[int, dict[int, None]] = {}  # blocker -> jobs that wait for it
         self.pending_dependents: dict[
             int, PendingDependents
-        ] = {}  # ended blocker -> who must still hear of it
+        ] = {}  # ended blocker -> its dependents that are still to be resolved
         # By owner, its leased jobs that are bound to it: most have one, and no dict for that.
         self.bound_jobs_by_owner: dict[int, Job | dict[int, Job]] = {}
         self.leased_count: i64 = 0  # jobs, of all queues
         self.finished_ring: Fifo[Job] = Fifo()  # the ring of recently finished jobs
         self.finished_ring_bytes: i64 = 0
-        # What may be handed out now that a lease has ended in a queue with limits: not persistent,
-        # see gates.reopen.
+        # Queues and keys that may start jobs since a lease has ended: not persistent, see
+        # gates.reopen_keys.
         self.limits_changed = False
         self.queues_to_serve: dict[bytes, Queue] = {}
         self.keys_to_open: list[KeyLimit] = []
@@ -323,11 +323,11 @@ class State:
         self.readers: dict[str, NamedReader] = {}
         self.readers_changed_seq: i64 = 0  # the last record that was about one of them
         self.schedules: SortedDict[str, Schedule] = SortedDict()
-        self.schedule_bytes: i64 = 0  # what all of them weigh
+        self.schedule_bytes: i64 = 0  # what all of them take
         self.evicted: i64 = 0  # unfinished jobs that their ttl ended, since the start
         self.live_bytes = LiveBytes()
         self.replay_start: i64 = 0  # the last position that compaction says a replay may begin at
-        # While records are applied that do not begin at the beginning: see partial.py.
+        # While records are applied that do not begin at the beginning: see partial_replay.py.
         self.is_partial_replay = False
         self.partial_start: i64 = 0  # the position where they begin
         self.first_pushed_id: i64 = 0  # the first id that was pushed after it
@@ -353,7 +353,7 @@ class State:
         )
 
     def entity_counts(self) -> list[int]:
-        """How much there is of everything that lives until it is ended."""
+        """Return the numbers of everything that lives until it is ended."""
         return [
             self.jobs.size - len(self.finished_ring),
             len(self.queues),
@@ -402,14 +402,14 @@ class State:
         return shared
 
     def arm_idle_timer(self, queue: Queue) -> None:
-        """Look at the queue again and again, if it is to be deleted when it is idle."""
+        """Check the queue regularly, if it is to be deleted when it is idle."""
         expiry = queue.effective_settings.idle_expiry
         timer = queue.idle_timer
         if expiry > 0:
             if timer is None:
                 timer = Timer(IDLE_QUEUE_TIMER, queue)
                 queue.idle_timer = timer
-            queue.idle_activity_count = -1  # its time begins when it is first looked at
+            queue.idle_activity_count = -1  # its time begins with the first check
             self.timers.set(timer, self.time + idle_check_interval(expiry))
         elif timer is not None:
             self.timers.cancel(timer)

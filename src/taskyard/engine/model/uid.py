@@ -2,12 +2,12 @@
 
 A derived uid looks like a random UUID: eight bytes are a keyed hash of the job's id, the other
 eight are the id under a mask that depends on them. So it can be turned back into the id without an
-index, a uid that somebody else has made up is known as such after one hash, and who does not know
-the data directory's salt can neither guess one nor see that two are neighbours.
+index, and one hash shows that a uid was made up by a client. Without the data directory's salt
+nobody can guess a uid, or see that two are neighbours.
 
-A given uid belongs to its producer: the queue that the push named, and the user who sent it. Only
-a push of the same producer repeats it. What is kept of a producer is a hash of each, so that it
-has the same few bytes whatever the names are.
+A given uid belongs to its producer: the queue that the push named, and the user who sent it. Only a
+push of the same producer repeats it. A producer is kept as a hash of each, so that it has the same
+few bytes whatever the names are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CACHED: Final = 4096
 
 
 def derive_uid(salt: bytes, job_id: int) -> bytes:
-    """The uid of `job_id`: 16 bytes, a UUID of version 4 by its looks."""
+    """Return the uid of `job_id`: 16 bytes that look like a UUID of version 4."""
     tag = _tag(salt, job_id)
     return tag + (job_id ^ _mask(salt, tag) | _VARIANT).to_bytes(8, "big")
 

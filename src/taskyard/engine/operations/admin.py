@@ -106,7 +106,7 @@ def wake_job(core: Core, job: Job, origin: Origin, now: i64) -> None:
 
 
 def replay_dead_letter(core: Core, job: Job, origin: Origin, now: i64) -> None:
-    """Give a dead letter another life in its queue, with its counts at zero."""
+    """Replay a dead letter: make it ready in its queue, with its counts at zero."""
     check_writable(core)
     if job.state != FAILED:
         raise WrongState("the job is not among the dead letters")
@@ -118,7 +118,7 @@ def replay_dead_letter(core: Core, job: Job, origin: Origin, now: i64) -> None:
 
 
 def remove_from_list(core: Core, job: Job, origin: Origin, now: i64) -> None:
-    """Somebody removes a ready job from the list that it is in: it is done."""
+    """Remove a ready job from its list for a client: it is done."""
     check_writable(core)
     if job.state != READY:
         raise WrongState("the job is not ready")
@@ -169,7 +169,7 @@ def set_queue_rules(core: Core, rules: list[QueueRule]) -> None:
         )
         if (
             queue.effective_settings.idle_expiry != before
-        ):  # else it goes on, however often that is read
+        ):  # else it continues, however often that is read
             state.arm_idle_timer(queue)
         if queue.dead.size:
             state.timers.set(queue.dead_timer, dead_letter_expiry(state, queue, queue.dead.first()))
@@ -184,9 +184,9 @@ def set_draining(core: Core, draining: bool) -> None:
 
 
 def purge_queue(core: Core, name: bytes, state: i64, count: i64, origin: Origin, now: i64) -> i64:
-    """Remove the first `count` jobs of one state; gives how many there were.
+    """Remove the first `count` jobs of one state; returns how many there were.
 
-    Who purges a long queue does it in portions, so that nobody else has to wait.
+    A caller purges a long queue in chunks, so that other clients do not wait.
     """
     check_writable(core)
     queue = _existing_queue(core, name)

@@ -1,9 +1,9 @@
-"""Consumers that read queues in numbered batches, the same jobs for the same number.
+"""Consumers that read queues in numbered batches: the same number always has the same jobs.
 
-A batch is asked for again after a crash by its number; asking for the next one says that this one
-is done. It may have a million jobs, so it is leased and ended a portion at a time, and others have
-their turn in between. Each portion is a record: a crash leaves a batch that is as long as it got,
-and from then on it stays as it is.
+After a crash a consumer requests its batch again by the number; a request for the next number says
+that this batch is done. A batch may have a million jobs, so it is leased and ended in chunks, with
+turns of others in between. Each chunk is a record: a crash leaves a batch that is as long as it
+got, and from then on it stays as it is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BYTES_PER_JOB: Final = 12  # bytes of a job in the record of its batch
 
 
 class BatchRequest:
-    """A batch that is asked for; once it is there, `got` and `count` say which, and how long."""
+    """A request for a batch; when it is complete, `got` and `count` say which one, and how long."""
 
     __slots__ = (
         "consumer",
@@ -74,7 +74,7 @@ class BatchRequest:
 
 
 def lease_batch(core: Core, request: BatchRequest, owner: i64, now: i64) -> bool:
-    """Do a portion of what is asked for; True when that was the last."""
+    """Lease a chunk of the requested batch; True when it was the last."""
     if request.fill_id:
         return _continue_fill(core, request, now)
     check_not_read_only(core)
@@ -85,7 +85,7 @@ def lease_batch(core: Core, request: BatchRequest, owner: i64, now: i64) -> bool
     if consumer is not None:
         if number == consumer.number and consumer.open:
             _check_in_time(consumer, now)
-            consumer.fill_id = 0  # somebody knows by now how long it is
+            consumer.fill_id = 0  # a client knows by now how long it is
             return _set_result(request, number, len(consumer.ids))
         _check_next(consumer, number, now)
         if consumer.open:
@@ -111,7 +111,7 @@ def ack_batch(core: Core, name: str, upto: i64, origin: Origin, now: i64) -> boo
 
 
 def drop_consumer(core: Core, name: str, origin: Origin, now: i64) -> bool:
-    """The consumer is gone for good: what it holds goes back to the queues. True when it has."""
+    """Drop the consumer for good: its jobs return to the queues. True when all have."""
     check_not_read_only(core)
     consumer = core.state.consumers.get(name)
     if consumer is None:
@@ -144,10 +144,10 @@ def read_batch(
 
 
 def expire_batch(core: Core, name: str, now: i64, budget: i64) -> i64:
-    """The consumer's time is over: its jobs go back, and it gets nothing until it is dropped.
+    """Return the jobs of a consumer whose time is over; it gets nothing until it is dropped.
 
     Its next request would say that this batch is done, which is not so: others have its jobs.
-    Gives the number of steps that were done of it.
+    Returns the number of steps that were done of it.
     """
     consumer = core.state.consumers[name]
     consumer.fill_id = 0
@@ -188,7 +188,7 @@ def _check_next(consumer: BatchConsumer, number: i64, now: i64) -> None:
 
 
 def _check_in_time(consumer: BatchConsumer, now: i64) -> None:
-    """Also while its jobs are still being given back."""
+    """Check this also while its jobs are still being returned."""
     if consumer.expired or (consumer.open and 0 < consumer.deadline <= now):
         raise StaleBatch(
             f"{consumer.name} had batch {consumer.number} for too long; drop the consumer"
@@ -196,7 +196,7 @@ def _check_in_time(consumer: BatchConsumer, now: i64) -> None:
 
 
 def _continue_fill(core: Core, request: BatchRequest, now: i64) -> bool:
-    """Make the batch longer, unless somebody has heard of it, or ended it, meanwhile."""
+    """Make the batch longer, unless a client knows its length, or has ended it, meanwhile."""
     name = request.consumer
     number = request.number
     consumer = core.state.consumers.get(name)
@@ -204,7 +204,7 @@ def _continue_fill(core: Core, request: BatchRequest, now: i64) -> bool:
         raise StaleBatch(f"batch {number} of {name} was ended while it was leased")
     _check_in_time(consumer, now)
     if consumer.fill_id != request.fill_id:
-        # Others may be filling it still, if the consumer was dropped and has begun anew.
+        # Other requests may still fill it, if the consumer was dropped and made again.
         return _end_fill(consumer, request)
     try:
         return _fill_chunk(core, request, consumer.owner, now)
@@ -213,7 +213,7 @@ def _continue_fill(core: Core, request: BatchRequest, now: i64) -> bool:
 
 
 def _fill_chunk(core: Core, request: BatchRequest, owner: i64, now: i64) -> bool:
-    """Lease a portion; True if there is no more, or none at all."""
+    """Lease a chunk; True if there are no more jobs, or none at all."""
     wanted: i64 = min(request.limit - request.count, core.batch_chunk_jobs)
     size: i64 = wanted * _BYTES_PER_JOB
     for queue in request.queues:
@@ -226,7 +226,7 @@ def _fill_chunk(core: Core, request: BatchRequest, owner: i64, now: i64) -> bool
     jobs = _pick_jobs(core, request.queues, wanted, names, counts, now)
     if jobs:
         _lease_jobs(core, request, owner, jobs, names, counts, now)
-    # Jobs whose key is closed, by this portion as well, are set aside as they are met: there may
+    # Jobs whose key is closed, by this chunk as well, are parked when they are found: there may
     # be others behind them.
     found: i64 = len(jobs)
     look_again = before > _ready_count(core, request.queues) and _any_restricted(
@@ -282,7 +282,7 @@ def _lease_jobs(
 
 
 def _user_of(core: Core, request: BatchRequest) -> str:
-    """Whose the consumer is from this batch on: the first user's who leases one as it."""
+    """Return the consumer's user from this batch on: the first user that leases one as it."""
     consumer = core.state.consumers.get(request.consumer)
     if consumer is not None and consumer.user:
         return consumer.user
@@ -320,7 +320,7 @@ def _any_restricted(core: Core, queues: list[bytes]) -> bool:
 def _pick_jobs(
     core: Core, queues: list[bytes], limit: i64, names: list[bytes], counts: list[int], now: i64
 ) -> list[Job]:
-    """The next jobs of the queues, first come first served; `names` and `counts` are filled."""
+    """Choose the next jobs of the queues in order of arrival; `names` and `counts` are filled."""
     jobs: list[Job] = []
     for name in queues:
         queue = core.state.queues.get(name)
@@ -343,7 +343,7 @@ def _pick_jobs(
 
 
 def _finish_chunk(core: Core, consumer: BatchConsumer, origin: Origin, now: i64) -> bool:
-    """Finish a portion of what the consumer holds; True when its batch is done with that."""
+    """Finish a chunk of the consumer's jobs; True when its batch is done with that."""
     jobs = _next_held_chunk(core, consumer)
     check_writable(core, total_record_bytes(len(jobs), MAX_RECORD_BYTES, origin))
     for job in jobs:
@@ -355,7 +355,7 @@ def _finish_chunk(core: Core, consumer: BatchConsumer, origin: Origin, now: i64)
 
 
 def _next_held_chunk(core: Core, consumer: BatchConsumer) -> list[Job]:
-    """The next portion of the batch, as far as the consumer still holds it."""
+    """Return the next chunk of the batch, as far as the consumer still holds it."""
     end = min(consumer.cleared_count + core.batch_chunk_jobs, len(consumer.ids))
     jobs: list[Job] = []
     for place in range(consumer.cleared_count, end):
@@ -366,7 +366,7 @@ def _next_held_chunk(core: Core, consumer: BatchConsumer) -> list[Job]:
 
 
 def _advance_cleared(core: Core, consumer: BatchConsumer) -> bool:
-    """That portion has been seen to; True if it was the last."""
+    """Mark that chunk as done; True if it was the last."""
     size: i64 = len(consumer.ids)
     consumer.fill_id = 0
     consumer.cleared_count = min(consumer.cleared_count + core.batch_chunk_jobs, size)
@@ -379,7 +379,7 @@ def _emit_batch_done(core: Core, record: BatchDone) -> None:
 
 
 def _held_job_at(core: Core, consumer: BatchConsumer, place: i64) -> Job | None:
-    """The job there, unless it was ended or given back by itself, whoever has it now."""
+    """Return the job there, unless it was ended or released alone, whoever leases it now."""
     job = core.state.live_job(consumer.ids[place])
     lease = job.lease if job is not None else None
     if lease is None or lease.owner != consumer.owner:

@@ -1,8 +1,8 @@
-"""How much a queue may hold, and what becomes of a push that it has no place for.
+"""How much a queue may hold, and what happens to a push beyond that.
 
-What counts are the jobs that have not ended (blocked, delayed, ready or leased) and the bytes of
-their payloads; results and dead letters have bounds of their own. Only pushes are measured: a job
-that comes back, is moved here or tried again has been taken in before.
+The bounds count jobs that have not ended (blocked, delayed, ready or leased) and the bytes of their
+payloads; results and dead letters have bounds of their own. Only pushes are checked: a job that is
+released, moved here or retried was accepted before.
 """
 
 from __future__ import annotations
@@ -30,9 +30,11 @@ class _PlannedGrowth:
 
 
 def must_dead_letter(core: Core, name: bytes, size: i64, jobs: i64 = 0, more: i64 = 0) -> bool:
-    """Whether a payload of `size` bytes, after so many other jobs and bytes more than there are
-    now, must go to the dead letters. A queue that refuses what it has no place for raises
-    QueueFull, one that is drained Draining."""
+    """Whether a payload of `size` bytes must go to the dead letters, after so many other jobs and
+    bytes more than there are now.
+
+    A queue that refuses what is beyond its bounds raises QueueFull, one that is drained Draining.
+    """
     queue = core.state.queues.get(name)
     _check_draining(core, queue)
     reason = _exceeded_bound(core, queue, jobs + 1, more + size)
@@ -46,7 +48,7 @@ def must_dead_letter(core: Core, name: bytes, size: i64, jobs: i64 = 0, more: i6
 
 
 def steps_to_dead_letter(core: Core, steps: list[TransactionStep]) -> set[int]:
-    """The steps of a transaction whose jobs must go to the dead letters."""
+    """Return the steps of a transaction whose jobs must go to the dead letters."""
     growths: dict[bytes, _PlannedGrowth] = {}
     found: set[int] = set()
     for index, step in enumerate(steps):

@@ -1,4 +1,4 @@
-"""What a client may ask for: names, ranges, limits. Refused, never clamped."""
+"""What a request may contain: names, ranges, limits. Anything else is refused, never clamped."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def check_writable(core: Core, size: i64 = 0) -> None:
 
 
 def check_adding(core: Core, size: i64) -> None:
-    """The same for what adds something: it must not use the room that is kept for finishing."""
+    """The same for operations that add something: they must not use the space that is reserved for
+    finishing.
+    """
     check_not_read_only(core)
     if core.journal_space.push_refusal:
         core.statistics.refused_without_space += 1
@@ -118,8 +120,10 @@ def check_options(core: Core, new: NewJob) -> None:
 
 
 def check_names(core: Core, new: NewJob) -> bytes:
-    """Refuse names that cannot be; gives the queue's in UTF-8. Known ones need no second look, and
-    the very strings of the last push no look at all."""
+    """Refuse invalid names; returns the queue's in UTF-8.
+
+    Known names need no second check, and the very strings of the last push no check at all.
+    """
     if new.queue is core.checked_queue and new.name is core.checked_name:
         return core.checked_utf8
     try:
@@ -185,7 +189,7 @@ def check_settings(settings: QueueSettings) -> None:
 def _check_idle_expiry(expiry: i64) -> None:
     if not -1 <= expiry <= MAX_DURATION:
         raise InvalidOption("idle_expiry", "out of range")
-    if 0 < expiry < SECOND:  # the queue would be looked at all the time
+    if 0 < expiry < SECOND:  # the queue would be checked all the time
         raise InvalidOption("idle_expiry", "must be 0, for never, or at least 1 second")
 
 

@@ -1,7 +1,7 @@
-"""What the operations share: state, log, effects, randomness, and who waits.
+"""What the operations share: state, records, effects, randomness, and waiters.
 
-Each operation decides, emits records through here (into the log first, which gives them their
-number and place, then applied), and leaves effects behind for the broker to carry out.
+Each operation decides, emits records through here (they are appended to the buffer first, which
+gives them their number and position, then applied), and leaves effects for the broker to deliver.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from taskyard.engine.structures.measures import EngineStatistics
 
 
 class DisconnectedOwner:
-    """An owner who has gone, and the jobs whose leases still have to end for that."""
+    """An owner that has disconnected, and its jobs whose leases still have to end."""
 
     __slots__ = ("jobs", "origin", "owner")
 
@@ -45,14 +45,14 @@ class Core:
         self.effects: list[Effect] = []
         self.waiters: dict[bytes, OrderedDict[int, Waiter]] = {}  # by queue, in order of arrival
         self.waiter_bytes: i64 = 0  # bytes of memory that these take
-        self.waiter_bytes_limit: i64 = FOREVER  # beyond it, nobody else may wait at many queues
+        self.waiter_bytes_limit: i64 = FOREVER  # beyond it, no other client may wait at many queues
         self.queues_to_rescan: dict[
             bytes, Queue
-        ] = {}  # with jobs that were not looked at yet: see gates.py
+        ] = {}  # with jobs that were not checked yet: see gates.py
         self.draining = False  # no queue takes pushes
-        # A payload, if it can be had at once; None: those of all jobs can.
+        # Returns a payload if it is in memory; None: those of all jobs are.
         self.read_payload_if_cached: Callable[[Job], bytes | None] | None = None
-        self.loaded_job: Job | None = None  # whose payload has just been read back
+        self.loaded_job: Job | None = None  # the job whose payload has just been read
         self.loaded_payload = b""
         self.watchers: dict[int, dict[int, JobWatcher]] = {}  # by job
         self.statistics = EngineStatistics()
@@ -67,26 +67,29 @@ class Core:
         self.checked_name = ""
         self.checked_utf8 = b""
         self.pending_disconnects: list[DisconnectedOwner] = []  # of owners who still have leases
-        self.pending_detaches: list[tuple[int, Origin]] = []  # sessions whose client went then
+        self.pending_detaches: list[
+            tuple[int, Origin]
+        ] = []  # sessions whose client disconnected then
 
 
 def require_durable_before_delivery(core: Core) -> None:
-    """Jobs can be handed out because of the last record: who gets one sees that it happened.
+    """Note that jobs can be delivered because of the last record.
 
-    So it must be durable by then, as a job's push must be. Losing a lease shows nothing new.
+    A client that gets one sees that it happened. So the record must be durable by then, as a job's
+    push must be. Losing a lease shows nothing new.
     """
     core.visible_position = core.records.end_position()
 
 
 def record_wait_time(core: Core, job: Job, now: i64) -> None:
-    """A job is handed out: how long was it ready for that?"""
+    """Record how long a delivered job was ready."""
     ready_at = job.ready_at
     if ready_at:
         core.statistics.times_of(job.queue).waits.add(now - ready_at)
 
 
 def notify_session(core: Core, job: Job, stage: i64) -> None:
-    """Leave a lifecycle notice for whoever asked for this stage of this job."""
+    """Leave a lifecycle notice for the session that asked for this stage of the job."""
     extra = job.extras
     if extra is None:
         return
@@ -100,8 +103,9 @@ def notify_session(core: Core, job: Job, stage: i64) -> None:
 
 
 def notify_watchers(core: Core, job: Job, event: i64, last: bool, queue: Queue) -> None:
-    """Tell those who watch this job what happened to it in that queue; after the last event they
-    are let go."""
+    """Notify those that watch this job of what happened to it in that queue; after the last event
+    they are dropped.
+    """
     watchers = core.watchers.get(job.id)
     if watchers is None:
         return

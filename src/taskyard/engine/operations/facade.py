@@ -1,8 +1,8 @@
 """The engine's vocabulary: every operation there is, in one place.
 
-Each method is a line or two; the decisions are in the modules named after what they are about
-(pushing, taking, finishing, ticking, admin, batches, keeping, reading, schedules), the changes of
-state in apply.py and replay.py.
+Each method is a line or two. The decisions are in the modules named after their subjects (push,
+lease, finish, timers, admin, batches, keeping, reading, and schedules/registry.py), the changes of
+state in records/apply.py and records/replay.py.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from taskyard.engine.schedules import registry as schedules
 from taskyard.engine.schedules.schedule import Schedule
 from taskyard.engine.transitions import jobs_bound_to
 
-# dependents told in the operation that ended their blocker
+# dependents resolved in the operation that ended their blocker
 MAX_DEPENDENTS_RESOLVED_AT_ONCE: Final = 256
-# queues and keys looked at in the operation that ended a lease
+# queues and keys checked in the operation that ended a lease
 MAX_LIMITS_SERVED_AT_ONCE: Final = 256
 OWNERS_PER_EPOCH: Final = 1 << 40
 
@@ -44,12 +44,13 @@ class Engine(Core):
         self._owners: i64 = 0
 
     def boot(self, version: str, now: i64) -> None:
-        """A new run of the server begins: leases bound to connections of the last one end, and
-        what its clients were waiting for is not wanted any more."""
+        """Start a new run of the server: leases bound to connections of the last one end, and calls
+        that clients of it were waiting for are not wanted any more.
+        """
         record = BootRecord(now, SYSTEM_ORIGIN, self.state.epoch + 1, version)
         self.records.append(record)
         apply_boot(self.state, record)
-        self.state.queues_to_serve.clear()  # nobody waits yet
+        self.state.queues_to_serve.clear()  # there are no waiters yet
         self.state.limits_changed = False
         for queue in self.state.queues.values():
             queue.counters_at_start = queue.counters()
@@ -96,7 +97,7 @@ class Engine(Core):
     # Taking
 
     def next_job(self, request: FetchRequest, now: i64) -> Job | None:
-        """The job that `fetch` would hand out, if the queue is not drawn at random."""
+        """Return the job that `fetch` would deliver, if the queue is not drawn at random."""
         return lease.next_job(self, request, now)
 
     def next_pop(self, queue: bytes, last: bool, now: i64) -> Job | None:
@@ -128,7 +129,7 @@ class Engine(Core):
         lease.stop_waiting(self, waiter)
 
     def on_payload_read(self, needed: PayloadNeeded, payload: bytes | None, now: i64) -> None:
-        """What a ReadFirst has asked for; None: it cannot be read."""
+        """Continue with the payload that a PayloadNeeded asked for; None: it cannot be read."""
         lease.on_payload_read(self, needed, payload, now)
         self._run_followups(now)
 
@@ -174,7 +175,7 @@ class Engine(Core):
         self._run_followups(now)
 
     def owner_by_token(self, id: int, epoch: int, number: int) -> i64:
-        """Who holds the lease of this token; it must still be the one that counts."""
+        """Return the owner of the lease with this token; it must be the current one."""
         return finish.owner_by_token(self, id, epoch, number)
 
     def finish_with_token(
@@ -191,7 +192,7 @@ class Engine(Core):
     # Batches
 
     def lease_batch(self, request: BatchRequest, now: i64) -> bool:
-        """A portion of it; True when the request says what there is."""
+        """Lease a chunk of it; True when the request is complete."""
         done = batches.lease_batch(self, request, self.new_owner(), now)
         self._run_followups(now)
         return done
@@ -202,13 +203,13 @@ class Engine(Core):
         return batches.read_batch(self, consumer, number, start, count, now)
 
     def ack_batch(self, consumer: str, upto: i64, origin: Origin, now: i64) -> bool:
-        """A portion of it; True when that was the last."""
+        """Finish a chunk of it; True when it was the last."""
         done = batches.ack_batch(self, consumer, upto, origin, now)
         self._run_followups(now)
         return done
 
     def drop_consumer(self, consumer: str, origin: Origin, now: i64) -> bool:
-        """A portion of it; True when that was the last."""
+        """Drop a chunk of it; True when it was the last."""
         done = batches.drop_consumer(self, consumer, origin, now)
         self._run_followups(now)
         return done
@@ -222,7 +223,7 @@ class Engine(Core):
         return timers.tick(self, now, budget)
 
     def resume_postponed(self, now: i64) -> None:
-        """There may be room again: do what could not be done without."""
+        """Run what was postponed for lack of space: there may be space again."""
         timers.resume_postponed(self, now)
         self._run_followups(now)
 
@@ -236,7 +237,7 @@ class Engine(Core):
     # Watching
 
     def watch_job(self, id: i64, owner: i64, deadline: i64 = 0) -> JobWatcher:
-        """Hear how a job ends; `deadline` 0: however long it takes."""
+        """Watch for a job's end; `deadline` 0: however long it takes."""
         self.job(id)
         self.last_wait_number += 1
         watcher = JobWatcher(self.last_wait_number, owner, id)
@@ -278,7 +279,7 @@ class Engine(Core):
         return derive_uid(self.salt, job.id)
 
     def recent(self, id: i64) -> Job | None:
-        """A job that is gone, if the ring of recently finished ones still has it."""
+        """Return a job that is gone, if it is still in the ring of recently finished jobs."""
         job = self.state.jobs.get(id)
         return job if job is not None and job.state == GONE else None
 
@@ -318,7 +319,7 @@ class Engine(Core):
         self._run_followups(now)
 
     def cancel_abandoned(self, id: i64, origin: Origin, now: i64) -> None:
-        """Whoever waited for the job has gone: remove it, unless somebody works on it."""
+        """Remove a job whose caller has disconnected, unless a worker has leased it."""
         check_not_read_only(self)
         finish.cancel_abandoned(self, id, origin, now)
         self._run_followups(now)
@@ -399,7 +400,7 @@ class Engine(Core):
     def jobs_after(
         self, queue: Queue, state: i64, priority: i64, position: i64, id: i64, limit: i64
     ) -> list[Job]:
-        """Up to `limit` jobs of one state that come after the place a cursor names."""
+        """Return up to `limit` jobs of one state behind the place that a cursor names."""
         order = queue.priority_queue(state)
         if order is not None:
             return order.jobs_after(priority, position, id, limit)
@@ -473,7 +474,7 @@ class Engine(Core):
     def schedule(self, name: str) -> Schedule | None:
         return self.state.schedules.get(name)
 
-    # What came out
+    # Results
 
     def drain_effects(self) -> list[Effect]:
         effects = self.effects

@@ -78,7 +78,9 @@ CONNECTION_LOST = b"connection lost"
 BY_POLICY: Final = -1
 NEVER: Final = -2
 
-MAX_LEASES_RELEASED_AT_ONCE: Final = 256  # that end when their owner goes; the others follow soon
+MAX_LEASES_RELEASED_AT_ONCE: Final = (
+    256  # that end when their owner disconnects; the others follow soon
+)
 
 
 def ack(core: Core, id: i64, owner: i64, origin: Origin, now: i64) -> Job:
@@ -107,8 +109,9 @@ def nack(
 
 
 def complete(core: Core, job: Job, result: bytes, origin: Origin, now: i64, keep: i64 = 0) -> None:
-    """Succeed a job with a result, whoever holds it. `keep`: for how long the result is kept, if
-    the job itself does not say.
+    """Finish a job with success and a result, whoever holds it.
+
+    `keep`: for how long the result is kept, if the job itself does not say.
     """
     check_writable(core, len(result))
     check_size(core, "result", result)
@@ -117,7 +120,7 @@ def complete(core: Core, job: Job, result: bytes, origin: Origin, now: i64, keep
 
 
 def fail(core: Core, job: Job, error: bytes, origin: Origin, now: i64) -> None:
-    """One failure of a job, whoever holds it; final or not is up to its policy."""
+    """Count one failure of a job, whoever holds it; its policy says whether it is final."""
     check_writable(core, len(error))
     check_size(core, "error", error)
     _check_unfinished(job)
@@ -154,7 +157,7 @@ def owner_by_token(core: Core, id: int, epoch: int, number: int) -> i64:
 
 
 def disconnect(core: Core, owner: i64, origin: Origin, now: i64) -> None:
-    """A connection is gone: the leases bound to it end, the first of them now, the rest soon."""
+    """End the leases bound to a closed connection, the first of them now, the others soon."""
     jobs = jobs_bound_to(core.state, owner)
     if not jobs or core.read_only_reason:
         return
@@ -163,7 +166,7 @@ def disconnect(core: Core, owner: i64, origin: Origin, now: i64) -> None:
 
 
 def release_leases(core: Core, disconnected: DisconnectedOwner, now: i64, budget: i64) -> i64:
-    """End leases of an owner who has gone, at most `budget` of them; gives what is left of it."""
+    """End leases of a disconnected owner, at most `budget` of them; returns what is left of it."""
     jobs = disconnected.jobs
     origin = disconnected.origin
     while jobs:
@@ -173,7 +176,7 @@ def release_leases(core: Core, disconnected: DisconnectedOwner, now: i64, budget
         job = jobs.pop()
         lease = job.lease
         if lease is None or not lease.bound or lease.owner != disconnected.owner:
-            continue  # somebody else has ended it
+            continue  # another client has ended it
         budget -= 1
         if job.policy.lost_is_failed:
             fail_attempt(core, job, CONNECTION_LOST, origin, now)
@@ -186,7 +189,7 @@ def finish_leased(
     core: Core, job: Job, way: i64, result: bytes, origin: Origin, now: i64, keep: i64 = 0
 ) -> None:
     lease = job.lease
-    if lease is not None:  # it may also be finished by somebody who does not hold it
+    if lease is not None:  # a client that does not hold it may finish it too
         core.statistics.times_of(job.queue).runs.add(now - lease.since)
     record = make_finish_record(job, way, result, origin, now, keep)
     core.records.append(record)
@@ -218,7 +221,7 @@ def fail_attempt(
         elif delay == BY_POLICY and job.state != BLOCKED:
             run_at = _retry_at(core, job, fails, now)
         if job.state == DELAYED and job.order_key > run_at:
-            run_at = job.order_key  # a failure does not make it come sooner
+            run_at = job.order_key  # a failure does not make it due sooner
         keyless = is_key_taken(job)
         record = RetryRecord(now, origin, job.id, queue.utf8, attempts, run_at, keyless, error)
         core.records.append(record)
@@ -226,16 +229,16 @@ def fail_attempt(
         notify_session(core, job, STAGE_RETRY)
         require_durable_before_delivery(
             core
-        )  # the next delivery may come soon, and shows how often it failed
+        )  # the next delivery may be soon, and shows how often it failed
         if job.state == READY:
             serve_queue(core, queue, now)
 
 
 def final_failure_number(job: Job) -> i64:
-    """The number of the failure that is final; -1: none is; 0: the first, as nobody has said.
+    """Return the number of the failure that is final; -1: none is; 0: the first, by default.
 
-    Where its pusher has not said how often a job may fail, its queue can. In Workq, to have said
-    nothing means that the first fail is the last.
+    If the push has no limit of failures, the queue's counts. In Workq, a job without any fails for
+    good the first time.
     """
     most = job.policy.max_fails
     if most > 0 or most == -1:
@@ -255,7 +258,7 @@ def _fails_used_up(job: Job, fails: i64, delay: i64) -> bool:
 
 
 def end_lost_lease(core: Core, job: Job, reason: i64, origin: Origin, now: i64) -> None:
-    """A lease ended because its holder did not come back in time, or at all."""
+    """End a lease whose holder did not answer in time, or at all."""
     policy = job.policy
     if policy.max_attempts and i64(job.attempts) >= policy.max_attempts:
         fail_finally(core, job, ATTEMPTS_USED_UP, False, b"", origin, now)
@@ -266,7 +269,7 @@ def end_lost_lease(core: Core, job: Job, reason: i64, origin: Origin, now: i64) 
 
 
 def reclaim_after_restart(core: Core, job: Job, now: i64) -> None:
-    """The server has ended under a holder: nobody's fault, but an attempt it was."""
+    """Release a lease of the last run: a restart is no failure, but the attempt counts."""
     policy = job.policy
     if policy.max_attempts and i64(job.attempts) >= policy.max_attempts:
         fail_finally(core, job, ATTEMPTS_USED_UP, False, b"", SYSTEM_ORIGIN, now)
@@ -275,7 +278,7 @@ def reclaim_after_restart(core: Core, job: Job, now: i64) -> None:
 
 
 def resolve_dependents(core: Core, now: i64, budget: i64) -> i64:
-    """Tell dependents of ended jobs, at most `budget` of them; gives what is left of it."""
+    """Resolve dependents of ended jobs, at most `budget` of them; returns what is left of it."""
     followups = core.state.pending_dependents
     while followups and budget > 0:
         blocker = next(iter(followups))
@@ -349,9 +352,9 @@ def remove_job(core: Core, job: Job, cause: i64, now: i64) -> None:
 
 
 def cancel_abandoned(core: Core, id: i64, origin: Origin, now: i64) -> None:
-    """Whoever waited for the job has gone: remove it, unless somebody works on it.
+    """Remove a job whose caller has disconnected, unless a worker has leased it.
 
-    Without room for that it stays until its ttl.
+    Without space for that it stays until its ttl.
     """
     job = core.state.live_job(id)
     if job is not None and job.state != LEASED and ensure_space(core):
@@ -370,14 +373,14 @@ def emit_removal(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> 
 
 
 def _trim_dead_letters(core: Core, queue: Queue, now: i64) -> None:
-    """Keep the dead letters of a queue within their bytes: the oldest go first."""
+    """Keep the dead letters of a queue within their bytes: remove the oldest first."""
     limit = core.state.settings.dead_bytes
     while queue.dead_bytes > limit and queue.dead.size and ensure_space(core):
         remove_job(core, queue.dead.first(), RETENTION_OVER, now)
 
 
 def _retry_at(core: Core, job: Job, fails: int, now: int) -> i64:
-    """When the next attempt may start; 0: at once. In `int`, since it may be beyond 64 bits."""
+    """Return when the next attempt may start; 0: now. In `int`, since it may be beyond 64 bits."""
     policy = job.policy
     kind = policy.backoff
     base = policy.backoff_base
@@ -402,7 +405,7 @@ def _retry_at(core: Core, job: Job, fails: int, now: int) -> i64:
         delay <<= min(fails - 1, 62)
         if cap and delay > cap:
             delay = cap
-        # Half of it is jitter, so that jobs that failed together do not come back together.
+        # Half of it is jitter, so that jobs that failed together are not retried together.
         delay = delay // 2 + core.random.randrange(delay // 2 + 1)
         return min(now + delay, FOREVER - 1)
     return 0

@@ -31,7 +31,7 @@ def set_value(
 
 
 def set_value_expiry(core: Core, key: bytes, expires_at: i64, origin: Origin, now: i64) -> bool:
-    """Change when a value is forgotten; False if there is none."""
+    """Change when a value expires; False if there is none."""
     check_writable(core, len(key))
     _check_expiry(expires_at, now)
     if key not in core.state.values:
@@ -65,7 +65,7 @@ def open_session(core: Core, id: i64, origin: Origin, now: i64) -> DurableSessio
 
 
 def attach_session(core: Core, id: i64, origin: Origin, now: i64) -> DurableSession:
-    """A client is back: its letters are in the outbox."""
+    """Attach a client that is back: its notices are in the outbox."""
     check_writable(core)
     if id not in core.state.sessions:
         raise SessionNotFound(str(id))
@@ -91,13 +91,13 @@ def close_session(core: Core, id: i64, origin: Origin, now: i64) -> None:
 
 
 def acknowledge_notices(core: Core, id: i64, upto: i64, origin: Origin, now: i64) -> None:
-    """The client has the letters up to this number."""
+    """Remove the notices up to this number: the client has them."""
     session = core.state.sessions.get(id)
     if session is None or core.read_only_reason:
         return
     if upto > session.numbered:
         raise InvalidOption("upto", "no letter has that number yet")
-    if upto > session.delivered and ensure_space(core):  # else they will come a second time
+    if upto > session.delivered and ensure_space(core):  # else they will be sent a second time
         _emit_session_event(core, id, DELIVERED, upto, origin, now)
 
 

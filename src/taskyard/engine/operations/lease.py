@@ -1,4 +1,4 @@
-"""Handing out jobs: fetch, pop, waiting in line, extending and giving back."""
+"""Delivering jobs: fetch, pop, waiting, extending and releasing leases."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from taskyard.shared.names import NAME_RULE, valid_name
 
 
 def fetch(core: Core, request: FetchRequest, now: i64) -> Job | None:
-    """Hand out the next job of the first (or a random) queue that has one."""
+    """Deliver the next job of the first (or a random) queue that has one."""
     check_writable(core)
     _check_request(request)
     job = next_job(core, request, now)
@@ -69,8 +69,9 @@ def fetch(core: Core, request: FetchRequest, now: i64) -> Job | None:
 def fetch_more(
     core: Core, request: FetchRequest, jobs: list[Job], most: i64, size: i64, now: i64
 ) -> None:
-    """Hand out others on the same terms, until there are `most` jobs, or `size` bytes of payloads
-    have come; the terms are those of a lease."""
+    """Deliver others with the same request, until there are `most` jobs or `size` bytes of
+    payloads; the request must be for leases.
+    """
     while len(jobs) < most and size > 0:
         try:
             job = fetch(core, request, now)
@@ -83,7 +84,7 @@ def fetch_more(
         queue = job.queue
         if queue.restrictions or (request.random_queue and len(request.queues) > 1):
             continue
-        # The others of this queue come before those of any other, and nothing has to be asked.
+        # The others of this queue come before those of any other, without further checks.
         log = core.records
         while queue.ready.size and len(jobs) < most and size > 0:
             if log.size() + MAX_STEP_BYTES > core.journal_space.free_bytes:
@@ -130,9 +131,9 @@ def next_pop(core: Core, queue_name: bytes, last: bool, now: i64) -> Job | None:
 
 
 def wait_for_job(core: Core, request: FetchRequest, deadline: i64, others: i64 = 0) -> Waiter:
-    """Stand in line at each of the queues; Assigned or GaveUp will follow.
+    """Wait at each of the queues; JobAssigned or WaitTimedOut will follow.
 
-    `others`: lines in which its client stands already.
+    `others`: places in queues in which its client waits already.
     """
     _check_request(request)
     size = request.waiter_bytes()
@@ -169,7 +170,7 @@ def stop_waiting(core: Core, waiter: Waiter) -> None:
 
 
 def serve_queue(core: Core, queue: Queue, now: i64) -> None:
-    """Jobs have become ready: hand them to those in line, who may move them to another line."""
+    """Deliver jobs that have become ready to the waiters, which may move them to another queue."""
     to_serve = [queue]
     while to_serve:
         queue = to_serve.pop()
@@ -178,7 +179,7 @@ def serve_queue(core: Core, queue: Queue, now: i64) -> None:
             if line is None or not ensure_space_or_postpone(core):
                 break
             waiter = next(iter(line.values()))
-            if queue.restrictions:  # whoever is first decides: those behind do not overtake
+            if queue.restrictions:  # the first waiter decides: those behind do not overtake
                 job = _next_restricted(core, queue, waiter.request, now)
                 if job is None:
                     break
@@ -190,14 +191,15 @@ def serve_queue(core: Core, queue: Queue, now: i64) -> None:
             stop_waiting(core, waiter)
             _deliver(core, job, take, now)
             core.effects.append(JobAssigned(waiter, job))
-            if take.move_to:  # those who wait there come first
+            if take.move_to:  # the waiters there come first
                 to_serve.append(queue)
                 queue = job.queue
 
 
 def _ensure_payload(core: Core, waiter: Waiter, queue: Queue, job: Job) -> bool:
-    """Whether the job can be given together with its payload; else that is asked for, and those in
-    line behind this waiter wait as well."""
+    """Whether the job can be delivered with its payload; else the payload is read, and this waiter
+    and those behind it wait.
+    """
     payload_of = core.read_payload_if_cached
     if payload_of is None:
         return True
@@ -212,8 +214,10 @@ def _ensure_payload(core: Core, waiter: Waiter, queue: Queue, job: Job) -> bool:
 
 
 def on_payload_read(core: Core, needed: PayloadNeeded, payload: bytes | None, now: i64) -> None:
-    """A payload was read back, or could not be: look at the line anew. Who is first in it, and
-    which job is next, may have changed meanwhile."""
+    """Serve the queue again: a payload was read, or could not be.
+
+    The first waiter, and the next job, may have changed meanwhile.
+    """
     if needed.waiter.job_being_read is needed.job:
         needed.waiter.job_being_read = None
     queue = core.state.queues.get(needed.queue)
@@ -241,7 +245,7 @@ def extend_lease(core: Core, job: Job, owner: i64, ttr: i64, origin: Origin, now
 def report_progress(
     core: Core, job: Job, owner: i64, permille: i64, message: str, origin: Origin, now: i64
 ) -> None:
-    """Its holder tells how far the job is."""
+    """Record how far the job is, as its holder reports."""
     check_writable(core, MAX_PROGRESS_MESSAGE_BYTES)
     attempt = attempt_held_by(job, owner)
     if not 0 <= permille <= 1000:
@@ -254,7 +258,7 @@ def report_progress(
 
 
 def release_lease(core: Core, job: Job, owner: i64, origin: Origin, now: i64) -> None:
-    """The holder does not want the job after all; no failure, no loss is counted."""
+    """Release the job without a verdict; no failure, no loss is counted."""
     check_writable(core)
     attempt_held_by(job, owner)
     emit_release(core, job, RETURNED, origin, now)
@@ -331,7 +335,7 @@ def _check_request(request: FetchRequest) -> None:
 
 
 def _next_ready(queue: Queue, request: FetchRequest) -> Job:
-    """The job that the taker gets of a queue that has one."""
+    """Return the job for this fetch, of a queue that has one."""
     if request.last:
         last = queue.ready.last()
         assert last is not None

@@ -114,8 +114,10 @@ def transact(
 def push_all(
     core: Core, new: NewJob, payloads: list[bytes], owner: i64, origin: Origin, now: i64
 ) -> None:
-    """The same job with one payload after the other: all of them or none. It has no uid and no key,
-    waits for no other, and nobody hears of it."""
+    """Push the same job with one payload after the other: all of them or none.
+
+    It has no uid and no key, waits for no other, and no client is notified of it.
+    """
     if core.state.any_queue_bounded:
         steps = [TransactionStep(new.with_payload(payload)) for payload in payloads]
         transact(core, steps, owner, origin, now)
@@ -201,8 +203,9 @@ def _unfinished_blockers(core: Core, ids: list[int]) -> list[int] | None:
 
 
 def _prepare_immediate_pop(core: Core, new: NewJob, name: bytes, now: i64) -> None:
-    """A job that a waiting pop takes at once was never ready: who asked to hear of that, hears
-    that it is finished."""
+    """Prepare a job that a waiting pop gets at once: it was never ready, so a session that asked
+    for that stage is notified that it is finished.
+    """
     notify = new.notify
     if notify is None or new.run_at > now or new.blocked_by:
         return
@@ -223,7 +226,7 @@ def check_steps(core: Core, steps: list[TransactionStep], owner: i64, origin: Or
     pushed: i64 = 0
     acked: set[int] = set()
     uids: set[bytes] = set()
-    before: NewJob | None = None  # the push before, whose names most have too
+    before: NewJob | None = None  # the push before, with whose names most are
     queue = b""
     for index, step in enumerate(steps):
         try:
@@ -249,7 +252,7 @@ def check_steps(core: Core, steps: list[TransactionStep], owner: i64, origin: Or
 
 
 def _check_space(core: Core, steps: list[TransactionStep], dead: i64) -> None:
-    """All of it must fit, since none of it is done otherwise; `dead` of them fail at once."""
+    """All of it must fit, because none of it is done otherwise; `dead` of them fail at once."""
     size: i64 = (len(steps) + dead) * MAX_STEP_BYTES
     adds = False
     for step in steps:

@@ -2,7 +2,7 @@
 
 What a reader has not committed yet is kept for it, within the operator's limits, while its lease
 lasts: see journal/retention.py. That a lease lapses is not an event; its reader stays, with its
-position, and may come back.
+position, and may return.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MAX_LEASE: Final = 366 * 86_400 * SECOND
 def register_reader(
     core: Core, name: str, next_seq: i64, lease: i64, origin: Origin, now: i64
 ) -> NamedReader:
-    """A reader that wants all from record `next_seq` on, or one that comes back.
+    """Register a reader that wants all from record `next_seq` on, or renew one that returns.
 
-    One that comes back is where it was, unless it says that it has come further.
+    One that returns is where it was, unless it says that it is further.
     """
     if not valid_name(name):
         raise InvalidOption("reader", NAME_RULE)
@@ -58,7 +58,7 @@ def commit_reader(
 
 
 def drop_reader(core: Core, name: str, origin: Origin, now: i64) -> None:
-    """It will not come back."""
+    """Remove a reader for good."""
     check_writable(core)
     if name not in core.state.readers:
         raise ReaderNotFound(name)

@@ -1,8 +1,8 @@
 """How many bytes of records the journal can take, as the engine sees it.
 
-Whoever keeps the journal says so here in advance, so that an operation is refused before anything
-of it is applied. What adds something is refused first; what finishes work goes on until the last
-byte that is kept for it. Knows nothing of disks.
+The journal sets this in advance, so that an operation is refused before anything of it is applied.
+Operations that add something are refused first; those that finish work may use the last byte of the
+reserve. Knows nothing of disks.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from taskyard.engine.operations.core import Core
 
 # More than the records of one step take, without blob, key and lists: three names and an origin
-# of their full length, and the lease of who waited for it.
+# of their full length, and the lease of its waiter.
 MAX_STEP_BYTES: Final = 2560
 # The same of a record that is about one job, without its origin and with nothing that follows.
 MAX_RECORD_BYTES: Final = 340
-# And of a release, with the lease of who waited for that job.
+# And of a release, with the lease of that job's waiter.
 MAX_RELEASE_BYTES: Final = MAX_RECORD_BYTES + 900
 
 
 class JournalSpace:
-    """Room without end, for who has no journal; the journal has one of its own."""
+    """Space without end, for an engine without a journal; the journal has a subclass."""
 
     def __init__(self) -> None:
         self.free_bytes: i64 = FOREVER  # bytes of records that the log may hold
@@ -48,7 +48,9 @@ def ensure_space(core: Core, size: i64 = 0) -> bool:
 
 
 def ensure_space_or_postpone(core: Core, size: i64 = 0) -> bool:
-    """The same for what is due and nobody asked for: if not, it is done once there is room."""
+    """The same for what is due without a request: if there is no space, it is postponed until there
+    is.
+    """
     if ensure_space(core, size):
         return True
     core.journal_space.postponed_work = True

@@ -1,4 +1,4 @@
-"""What happens by itself when its time comes."""
+"""What happens when its time has come, without a request."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from taskyard.engine.structures.timers import (
 )
 from taskyard.engine.transitions import arm_tombstone_timer, dead_letter_expiry
 
-_RESUME_BUDGET: Final = 1000  # steps of what is due, when there is room again
+_RESUME_BUDGET: Final = 1000  # steps of what is due, when there is space again
 
 
 def tick(core: Core, now: i64, budget: i64) -> bool:
@@ -58,7 +58,7 @@ def tick(core: Core, now: i64, budget: i64) -> bool:
         return _end_due_waits(core, now)
     budget = open_due_keys(core, now, budget)
     if budget <= 0:
-        return True  # whoever is served before all gates are open may be the wrong one
+        return True  # a waiter that is served before all keys are open may be the wrong one
     if core.pending_disconnects:
         budget = _release_disconnected(core, now, budget)
     budget = resolve_dependents(core, now, budget)
@@ -73,7 +73,7 @@ def tick(core: Core, now: i64, budget: i64) -> bool:
         budget -= _fire(core, timer, now, budget)
         if core.state.pending_dependents:
             budget = resolve_dependents(core, now, budget)
-        if core.state.limits_changed:  # whoever asks in this turn must see who may go
+        if core.state.limits_changed:  # a fetch in this turn must see the jobs that may start
             budget = serve_after_limit_change(core, now, budget)
     return _end_due_waits(core, now) if has_postponed_work(core) else True
 
@@ -84,7 +84,7 @@ def _is_key_due(core: Core, now: i64) -> bool:
 
 
 def has_pending_work(core: Core) -> bool:
-    """Whether something that has begun is to go on as soon as possible."""
+    """Whether something that has begun is to continue as soon as possible."""
     state = core.state
     return bool(
         state.pending_dependents
@@ -95,7 +95,7 @@ def has_pending_work(core: Core) -> bool:
 
 
 def serve_after_limit_change(core: Core, now: i64, budget: i64) -> i64:
-    """Hand out what the limits allow by now, with about `budget` steps; gives what is left."""
+    """Deliver what the limits allow by now, with about `budget` steps; returns what is left."""
     queues, budget = reopen_keys(core, now, budget)
     if core.queues_to_rescan:
         queues.extend(core.queues_to_rescan.values())
@@ -116,7 +116,7 @@ def _release_disconnected(core: Core, now: i64, budget: i64) -> i64:
 
 
 def resume_postponed(core: Core, now: i64) -> None:
-    """Do what there was no room for; whoever is in line may have been passed over."""
+    """Run what was postponed for lack of space; waiters may have been passed over."""
     core.journal_space.postponed_work = False
     open_due_keys(core, now, _RESUME_BUDGET)
     _release_disconnected(core, now, _RESUME_BUDGET)
@@ -133,7 +133,7 @@ def resume_postponed(core: Core, now: i64) -> None:
 
 
 def _end_due_waits(core: Core, now: i64) -> bool:
-    """Without room in the journal only what needs no record can happen: waits end."""
+    """End waits that are over; without space in the journal, only those that need no record."""
     for line in list(core.waiters.values()):
         for waiter in list(line.values()):
             if waiter.timer.deadline <= now:
@@ -180,7 +180,7 @@ def stop_watching(core: Core, watcher: JobWatcher) -> None:
 
 
 def _fire(core: Core, timer: Timer, now: i64, budget: i64) -> i64:
-    """Carry out one timer; gives the number of steps that took."""
+    """Run one timer; returns the number of steps that took."""
     kind = timer.kind
     target = timer.target
     if kind == LEASE_TIMER:
@@ -247,8 +247,10 @@ def _fire_limit(core: Core, timer: Timer, now: i64) -> i64:
 
 
 def _check_idle_queue(core: Core, queue: Queue, now: i64) -> None:
-    """A queue without jobs and without anybody in line, to which nothing has happened for long
-    enough, is deleted. That it is looked at now and then costs those nothing who use it."""
+    """Delete a queue without jobs and waiters to which nothing has happened for long enough.
+
+    The check by a timer costs nothing when the queue is used.
+    """
     expiry = queue.effective_settings.idle_expiry
     used = queue.activity_count()
     if used != queue.idle_activity_count or not queue.is_empty() or queue.utf8 in core.waiters:
@@ -268,7 +270,7 @@ def _time_out_wait(core: Core, waiter: Waiter) -> None:
 
 
 def _wake_delayed(core: Core, queue: Queue, now: i64, budget: i64) -> i64:
-    """Delayed jobs whose time has come join the back of their queue, earliest first."""
+    """Make delayed jobs ready whose time has come, at the back of their queue, earliest first."""
     state = core.state
     delayed = queue.delayed
     woken: i64 = 0
@@ -290,7 +292,7 @@ def _wake_delayed(core: Core, queue: Queue, now: i64, budget: i64) -> i64:
 
 
 def _expire_dead_letters(core: Core, queue: Queue, now: i64, budget: i64) -> i64:
-    """Dead letters that were kept long enough are removed, oldest first."""
+    """Remove dead letters that were kept long enough, oldest first."""
     state = core.state
     dead = queue.dead
     forgotten: i64 = 0
@@ -313,7 +315,7 @@ def _expire_tombstones(core: Core, now: i64) -> None:
     if tombstones.first_expiry() > now:
         arm_tombstone_timer(state)
         return
-    # One grave at a time: no long pause.
+    # One bucket at a time: no long pause.
     before = tombstones.first_expiry() - tombstones.window
     record = ForgetUids(now, SYSTEM_ORIGIN, before)
     core.records.append(record)

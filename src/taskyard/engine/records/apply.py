@@ -1,4 +1,4 @@
-"""The apply half: what each job record does to the state. It chooses nothing.
+"""Applies each job record to the state. Never decides anything.
 
 The same functions run when a record is emitted and when it is read back from the journal, so that
 recovery cannot come to another state than the one that was there.
@@ -160,7 +160,7 @@ def apply_lease(state: State, record: LeaseRecord) -> Job:
 
 
 def lease_job(state: State, job: Job, record: LeaseRecord) -> None:
-    """The same for who has the job at hand: it is not looked for again."""
+    """The same for a caller that has the job at hand: it is not searched again."""
     job.queue.ready.remove(job)
     lease_to(
         state,
@@ -223,7 +223,7 @@ def apply_retry(state: State, record: RetryRecord) -> Job:
         set_error(state, job.ensure_extras(), record.blob_at, record.blob_size)
     if record.keyless:
         job.ensure_extras().key = None
-    if job.state != BLOCKED:  # such a one goes on waiting
+    if job.state != BLOCKED:  # such a job continues to wait
         kept_place = job.state == LEASED or job.state == READY or job.state == LIMITED
         leave_current_state(state, job)
         if record.run_at > record.time:
@@ -396,8 +396,8 @@ def apply_rescore(state: State, record: RescoreRecord) -> Job:
             if extra is not None and extra.limit_key is not None:
                 on_ready_job_removed(
                     state, queue, extra.limit_key
-                )  # one in line may be before it now
-        else:  # it has another place in line now, so whoever asks next has to look at it again
+                )  # a parked job may be before it now
+        else:  # it has another place now, so the next fetch has to check it again
             remove_waiting_job(state, job)
             job.state = READY
         job.priority = record.priority
@@ -443,7 +443,7 @@ def apply_replay(state: State, record: ReplayRecord) -> Job:
 
 
 def _reset_dead_letter(state: State, job: Job) -> None:
-    """A dead letter gets another life: with its counts at zero, and as if it had not ended."""
+    """Replay a dead letter: with its counts at zero, and as if it had not ended."""
     job.attempts = 0
     job.fails = 0
     job.losses = 0

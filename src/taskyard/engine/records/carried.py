@@ -1,7 +1,7 @@
-"""Applying carries: a thing that is known moves to its new place, an unknown one comes to be.
+"""Applies snapshot records: a known thing gets its new position, an unknown one is created.
 
-Known things are exactly as the carry says already, except in what a partial replay could not know
-of queues, sessions and the like; those are set to what it says.
+Known things are exactly as the snapshot says already, except in what a partial replay could not
+know of queues, sessions and the like; those are set to what it says.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def apply_snapshot(state: State, record: r.Record) -> None:
 
 
 def _require_partial_replay(state: State, record: r.Record) -> None:
-    """Only a replay that began further on than the thing itself may hear of it in a carry."""
+    """Only a replay that began behind the thing's own records may find it in a snapshot first."""
     if not state.is_partial_replay:
         raise CorruptRecord(f"record {record.seq} carries what there is not at this point")
 
@@ -152,7 +152,7 @@ def _index_extras(state: State, job: Job) -> None:
     if uid is not None:
         state.uids[uid] = job
         producers = state.producer_hashes
-        producer = extra.producer  # an old record only tells the queue where the job is by now
+        producer = extra.producer  # an old record only has the queue where the job is by now
         extra.producer = (
             producers.intern(producer) if producer else producers.hash_of_queue(job.queue.utf8)
         )
@@ -173,7 +173,7 @@ def _enter_state(state: State, job: Job, record: c.JobSnapshot) -> None:
         queue.unfinished_bytes += job.payload_size
     if which == READY:
         job.state = READY
-        if not job.attempts:  # else only the records before this one know when it came back
+        if not job.attempts:  # else only the records before this one have when it became ready
             job.ready_at = max(job.pushed_at, job.run_at)
         claim_key(job)
         queue.ready.add(job)
@@ -209,7 +209,7 @@ def apply_queue_snapshot(state: State, record: c.QueueSnapshot) -> None:
     queue.record_at = record.blob_at
     if queue.created_seq != record.number:
         # Until now this replay did not know its settings: what it took for the rates of its keys
-        # may be wrong, and those that are right are carried next.
+        # may be wrong, and the right ones are in the next snapshot.
         for gate in list(queue.key_limits.values()) if queue.key_limits is not None else []:
             forget_rate(state, gate)
     queue.created_seq = record.number
@@ -222,7 +222,7 @@ def apply_queue_snapshot(state: State, record: c.QueueSnapshot) -> None:
 
 
 def apply_key_limits_snapshot(state: State, record: c.KeyLimitsSnapshot) -> None:
-    """The queue's own carry stands before it, perhaps before the point where this replay began."""
+    """The queue's own snapshot is before it, perhaps before the point where this replay began."""
     if record.queue not in state.queues:
         _require_partial_replay(state, record)
     queue = state.get_or_create_queue(record.queue, record.seq, record.blob_at)
@@ -313,12 +313,14 @@ def apply_tombstones_snapshot(state: State, record: c.TombstonesSnapshot) -> Non
 
 
 def apply_checkpoint(state: State, record: c.Checkpoint) -> None:
-    """From here on all is known to a replay that began at this base, or before it."""
+    """From here on everything is known to a replay that began at this base, or before it."""
     if state.is_partial_replay:
         if record.base < state.partial_start:
             return  # of an earlier compaction: others were made after it
         state.is_partial_replay = False
-        queues = sorted(state.queues.values(), key=_created_seq)  # they came in another order
+        queues = sorted(
+            state.queues.values(), key=_created_seq
+        )  # they were created in another order
         state.queues = {queue.utf8: queue for queue in queues}
         state.epoch = record.epoch
         state.next_id = max(state.next_id, record.next_id)

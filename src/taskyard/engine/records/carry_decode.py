@@ -1,4 +1,4 @@
-"""Carries back from bytes; the counterpart of each one's `put`."""
+"""Decodes snapshot records; the counterpart of each one's `encode`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read_job_snapshot(
     policy: Policy,
     version: i64,
 ) -> c.JobSnapshot:
-    """The rest of the fields of a job, after those that are in a push as well."""
+    """Read the fields of a job behind those that are in a push as well."""
     moves = fields.u8()
     flags = fields.u8()
     record = c.JobSnapshot(time, origin, id, queue, name, policy, moves)
@@ -122,7 +122,7 @@ def read_limit_settings(fields: FieldReader, settings: QueueSettings) -> None:
 def read_snapshot(
     kind: i64, version: i64, fields: FieldReader, time: i64, origin: Origin
 ) -> r.Record:
-    """Any carry that has no part in common with another record."""
+    """Read any snapshot that has no part in common with another record."""
     if kind == r.SNAPSHOT_VALUE:
         key = fields.short_bytes()
         return c.ValueSnapshot(time, origin, key, fields.s64())

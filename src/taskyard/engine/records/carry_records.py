@@ -1,8 +1,9 @@
-"""Carries: what compaction writes forward, so that the segments it came from can go.
+"""Snapshot records: compaction copies live entities to the end of the journal, so that old segments
+can be removed.
 
-Each says all there is to know of one thing at this point of the journal, so that a replay which
-begins after the thing's own records need not have seen them. Nothing happens in a carry; readers
-of events skip them. Layout and version rules are those of records.py.
+Each has everything about one thing at this point of the journal, so that a replay which begins
+after the thing's own records need not have read them. Nothing happens in a snapshot; readers of
+events skip them. Layout and version rules are those of job_lifecycle.py.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from taskyard.engine.records.wire import (
     put_u64,
 )
 
-# Which of a job's blobs stand in the carry itself, one behind the other; others stay elsewhere.
+# Which of a job's blobs are in the snapshot itself, one behind the other; others stay elsewhere.
 MOVES_PAYLOAD: Final = 1
 MOVES_RESULT: Final = 2
 MOVES_ERROR: Final = 4
@@ -303,7 +304,7 @@ class ValueSnapshot(Record):
 
 
 class SessionSnapshot(Record):
-    """A durable session as it is now, with all letters in its outbox."""
+    """A durable session as it is now, with all notices in its outbox."""
 
     __slots__ = ("session",)
 
@@ -430,9 +431,9 @@ class TombstonesSnapshot(Record):
 
 @mypyc_attr(acyclic=True)
 class Checkpoint(Record):
-    """All that lived before position `base` has been carried: a replay may begin there.
+    """All that lived before position `base` has a snapshot: a replay may start there.
 
-    How much there is of everything is said too, for the replay to be checked against.
+    It has the numbers of all entities too, which a replay checks.
     """
 
     __slots__ = ("base", "counts", "epoch", "next_id")

@@ -67,7 +67,7 @@ def kind_at(data: bytes, at: i64) -> i64:
 
 
 def job_id_at(data: bytes, at: i64) -> i64:
-    """The job's id in a record that has one, without reading the rest of it."""
+    """Return the job's id in a record that has one, without reading the rest of it."""
     at += _ORIGIN_AT + 1
     user: i64 = data[at]
     at += 1 + user
@@ -79,7 +79,7 @@ def job_id_at(data: bytes, at: i64) -> i64:
 class Decoder:
     """Reads records one after the other.
 
-    `blobs` says whether their blobs are wanted; recovery only needs to know where they are.
+    `blobs` says whether their blobs are wanted; recovery only needs their positions.
     """
 
     __slots__ = ("blobs", "next_at", "origins", "policies")

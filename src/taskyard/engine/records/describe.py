@@ -225,7 +225,7 @@ def describe(record: r.Record, blobs: bool) -> dict[str, object]:
 
 
 def describe_masked(salt: bytes, record: r.Record) -> dict[str, object]:
-    """The record without its blob, for those who may not take up others' sessions.
+    """Describe the record without its blob, for clients that may not take over others' sessions.
 
     The id of a Glovebox session is a secret of its client, and another number stands for it here.
     """
@@ -238,7 +238,7 @@ def describe_masked(salt: bytes, record: r.Record) -> dict[str, object]:
 
 
 def masked_session_id(salt: bytes, number: int) -> int:
-    """For a session always the same number, from which nobody gets back to it; others stay."""
+    """Return one number per session, from which its id cannot be found; others stay."""
     if number < FIRST_SESSION_ID:
         return number
     octets = number.to_bytes(8, "big")
@@ -333,7 +333,7 @@ def _describe_schedule(schedule: Schedule, blobs: bool, found: dict[str, object]
 
 def _describe_job_snapshot(record: c.JobSnapshot, blobs: bool, found: dict[str, object]) -> None:
     found["content"] = "json" if record.content == JSON else "opaque"
-    found["origin"] = _word(DIALECT_NAMES, record.dialect)  # the dialect it was pushed in
+    found["origin"] = _word(DIALECT_NAMES, record.dialect)  # the protocol it was pushed over
     _describe_policy(record.policy, found)
     lease = record.lease
     if lease is not None:

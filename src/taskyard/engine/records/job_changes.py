@@ -1,7 +1,7 @@
-"""What else can happen to a job: attempts that come to nothing, and records that say little more
-than which job.
+"""Records of what else can happen to a job: attempts without success, and records that say little
+more than which job.
 
-Layout and version rules are those of records.py.
+Layout and version rules are those of job_lifecycle.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from taskyard.engine.records.wire import put_i64, put_short_bytes, put_text, put
 
 @mypyc_attr(acyclic=True)
 class JobRecord(Record):
-    """Base: which job. Those that most jobs have, in records.py, write it by themselves."""
+    """Base: which job. The most frequent records, in job_lifecycle.py, encode it themselves."""
 
     __slots__ = ("id", "queue")
 
@@ -147,7 +147,7 @@ class FailRecord(AttemptRecord):
         error: bytes = NO_BLOB,
     ) -> None:
         super().__init__(time, origin, id, queue, attempt, error)
-        self.explicit = explicit  # a worker said so: it counts as a fail, and there is a result
+        self.explicit = explicit  # a worker reported it: it counts as a fail, and there is a result
         self.reason = reason
         self.dead_queue = dead_queue  # "": kept among the dead letters of its queue
 
@@ -163,7 +163,7 @@ class FailRecord(AttemptRecord):
 
 @mypyc_attr(acyclic=True)
 class WakeRecord(JobRecord):
-    """A delayed job became ready: its time has come, or somebody said so."""
+    """A delayed job became ready: its time has come, or a client requested it."""
 
     __slots__ = ()
 
@@ -210,7 +210,7 @@ class RemoveRecord(JobRecord):
         self.cause = cause
         self.ended = ended  # it had succeeded or failed before
         self.uid = uid
-        self.producer = producer  # whose uid is remembered from here on: see uid.py
+        self.producer = producer  # of the uid that is remembered from here on: see uid.py
 
     def kind(self) -> i64:
         return REMOVE
@@ -296,7 +296,7 @@ class ExtendRecord(AttemptRecord):
 
 @mypyc_attr(acyclic=True)
 class ProgressRecord(AttemptRecord):
-    """Its holder has told how far a job is; that is forgotten with the lease."""
+    """Its holder has reported how far a job is; that is forgotten with the lease."""
 
     __slots__ = ("message", "permille")
 

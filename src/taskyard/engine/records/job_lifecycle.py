@@ -1,7 +1,8 @@
 """What happened: the records that the engine emits, the journal keeps and Spark reads.
 
-A record is persistent; a job in memory (job.py) is what applying records gives. Each record says
-by itself when, who, which queue and which job, so that a reader needs no state to understand it.
+A record is persistent; a job in memory (job.py) is what applying records gives. Each record says by
+itself when, by whom, on which queue and which job, so that a reader needs no state to understand
+it.
 
 Layout of every record (all integers little endian):
 
@@ -115,7 +116,7 @@ EVENT_NAMES: Final = {
 # Why a lease ended without a verdict.
 EXPIRED: Final = 0
 LOST: Final = 1  # its holder's connection is gone
-RETURNED: Final = 2  # given back by its holder
+RETURNED: Final = 2  # released by its holder
 RESTARTED: Final = 3  # bound to a connection of an earlier run of the server
 RELEASE_REASONS: Final = ("expired", "lost", "returned", "restarted")
 
@@ -165,7 +166,7 @@ class Record:
         self.origin = origin
         self.seq: i64 = 0
         self.size: i64 = 0  # in the journal, blob and all
-        self.blob = blob  # left empty by a reader that only wants its place
+        self.blob = blob  # left empty by a reader that only wants its position
         self.blob_at: i64 = 0
         self.blob_size: i64 = len(blob)
 
@@ -202,7 +203,7 @@ class BootRecord(Record):
         super().__init__(time, origin)
         self.epoch = epoch
         self.version = version
-        # Ids before this one may have been given by a journal that went on from a backup; 0: none.
+        # Ids before this one may have been used by a journal that continued from a backup; 0: none.
         self.next_id = next_id
 
     def kind(self) -> i64:
@@ -220,7 +221,7 @@ class BootRecord(Record):
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class PushRecord(Record):
-    """A job came. The blob is its payload."""
+    """A job was pushed. The blob is its payload."""
 
     __slots__ = ("blockers", "id", "job", "queue")
 
@@ -415,9 +416,9 @@ class FinishRecord(Record):
         self.queue = queue
         self.attempt = attempt
         self.way = way
-        self.kept_until = kept_until  # with its result; 0: it is gone at once
+        self.kept_until = kept_until  # with its result; 0: it is removed at once
         self.uid = uid
-        self.producer = producer  # whose uid is remembered from here on: see uid.py
+        self.producer = producer  # of the uid that is remembered from here on: see uid.py
 
     def kind(self) -> i64:
         return FINISH

@@ -1,11 +1,10 @@
-"""The open end of the journal: records that were emitted but not yet written.
+"""Records that were emitted but not yet written.
 
-Pure: bytes in memory. It gives each record its sequence number and its blob's place, since the
-journal has told it where the next frame will begin. The journal takes the bytes out and writes
-them.
+Pure: bytes in memory. It gives each record its sequence number and its blob's position, because the
+journal sets where the next frame will begin. The journal drains the bytes and writes them.
 
-Commands that come together make records that differ in little but the job. Of those only the first
-is put field by field.
+Commands that arrive together make records that differ in little but the job. Of those only the
+first is encoded field by field; the others use its template.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ class RecordBuffer:
         self.drained_end: i64 = start_position  # end of the last record that was taken out
         self.count: i64 = 0
         self.out = BytesWriter()
-        # For who wants a blob before it is written, in the order of their places: by number, since
-        # a dict takes several times as long for each that comes.
+        # To read a blob before it is written, in the order of their positions: by number, since
+        # a dict takes several times as long for each.
         self._blob_positions = vec[i64]()
         self._blobs: list[bytes] = []
         # By kind: the first of those that were alike until now, and what they have in common, once
@@ -77,7 +76,7 @@ class RecordBuffer:
 
     def append(self, record: Record) -> None:
         kind = record.kind()
-        if kind < PUSH or kind > FINISH:  # only of these there are many
+        if kind < PUSH or kind > FINISH:  # only these are frequent
             self._append_in_full(record, kind)
         else:
             first = self._template_sources[kind]
@@ -136,7 +135,7 @@ class RecordBuffer:
         record.size = size + SIZE_PREFIX_BYTES
 
     def keep_blob(self, at: i64, blob: bytes) -> None:
-        """Have a blob at hand whose place is not before those of all others."""
+        """Keep a blob readable whose position is not behind those of all others."""
         self._blob_positions = append(self._blob_positions, at)
         self._blobs.append(blob)
 

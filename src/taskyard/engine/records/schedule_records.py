@@ -79,7 +79,7 @@ def _flags(schedule: Schedule) -> i64:
 
 
 class ScheduleSet(Record):
-    """A schedule is there, or is another one now. It says all there is to know of it."""
+    """A schedule was created or changed. It has everything about it."""
 
     __slots__ = ("queue", "schedule")
 
@@ -116,7 +116,7 @@ class ScheduleGone(Record):
 
 @mypyc_attr(acyclic=True)
 class ScheduleTick(Record):
-    """A tick came, and what came of it. If it ran, the push of its job stands in the same frame."""
+    """A tick was due, and its result. If it ran, the push of its job is in the same frame."""
 
     __slots__ = ("due", "job", "missed", "name", "next_at", "outcome", "queue")
 

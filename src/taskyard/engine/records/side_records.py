@@ -49,7 +49,7 @@ def put_settings(out: BytesWriter, settings: QueueSettings) -> None:
 
 
 def put_limit_settings(out: BytesWriter, settings: QueueSettings) -> None:
-    """The settings that came with version 2."""
+    """Encode the settings that were added in version 2."""
     put_i64(out, settings.ttr)
     put_i64(out, settings.concurrency)
     put_i64(out, settings.rate_count)
@@ -171,7 +171,7 @@ class SessionChange(Record):
 class BatchRecord(Record):
     """A consumer leased batch `number`: these jobs, until `deadline` if there is one.
 
-    A record with the number of a batch that is out says that these jobs are in it as well.
+    A record with the number of a leased batch says that these jobs are in it as well.
     """
 
     __slots__ = (
@@ -212,7 +212,7 @@ class BatchRecord(Record):
         self.queues = queues  # that they were taken from, one after the other
         self.counts = counts  # and how many of each
         self.attempts = attempts  # which one this is of each job; 0: not said, in version 1
-        self.consumer_user = consumer_user  # whose the consumer is; "": nobody's
+        self.consumer_user = consumer_user  # the consumer's user; "": none
 
     def kind(self) -> i64:
         return BATCH
@@ -287,7 +287,7 @@ class ForgetUids(Record):
 class ReaderSet(Record):
     """A reader of the journal has all before `next_seq`; what follows is kept for it for a while.
 
-    It says all there is to know of the reader.
+    It has everything about the reader.
     """
 
     __slots__ = ("lease_until", "name", "next_seq")
@@ -311,7 +311,7 @@ class ReaderSet(Record):
 
 @mypyc_attr(acyclic=True)
 class ReaderGone(Record):
-    """A reader of the journal will not come back: nothing need be kept for it."""
+    """A reader of the journal was removed: nothing need be kept for it."""
 
     __slots__ = ("name",)
 

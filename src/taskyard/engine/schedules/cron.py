@@ -5,10 +5,10 @@ the hours is our own, since every tick has to be right where a zone shifts its c
 than an hour:
 
 - An expression whose minute and hour both begin with something else than `*` names times of the
-  day. One that the clock skips comes at the moment of the shift; one that the clock shows twice
-  comes the first time only.
-- Any other repeats with the clock as it runs: what is skipped does not come, and what is shown
-  twice comes twice.
+  day. One that the clock skips is due at the moment of the shift; one that the clock shows twice is
+  due the first time only.
+- Any other repeats with the clock as it runs: a skipped time is not due, and one that is shown
+  twice is due twice.
 
 Zones are read from disk when they are first named, and kept.
 """
@@ -27,7 +27,7 @@ from taskyard.engine.model.errors import InvalidOption
 from taskyard.engine.model.job import SECOND
 
 MAX_EXPRESSION_CHARS: Final = 255  # characters
-_MAX_YEARS_AHEAD: Final = 50  # without a tick after which there is none
+_MAX_YEARS_AHEAD: Final = 50  # if there is no tick within these, there is none
 _DAY_S: Final = 86_400
 _MAX_UTC_OFFSET_S: Final = 15 * 3600  # no zone is further from UTC than this
 _CACHED: Final = 1024  # expressions, and days of a zone: schedules share them
@@ -48,13 +48,13 @@ _crons: dict[tuple[str, str], Cron] = {}
 
 
 def load_zone(name: str) -> Zone:
-    """The time zone of that name, read from disk the first time."""
+    """Return the time zone of that name, read from disk the first time."""
     known = _zones.get(name)
     if known is not None:
         return known
     try:
         zone = Zone(ZoneInfo(name))
-    except (KeyError, ValueError, OSError):  # the last is what a directory of zones gives
+    except (KeyError, ValueError, OSError):  # the last is raised for a directory of zones
         raise InvalidOption(
             "timezone", f"there is no time zone {name!r}; one is Europe/Berlin"
         ) from None
@@ -63,7 +63,7 @@ def load_zone(name: str) -> Zone:
 
 
 def read_cron(expression: str, zone: str) -> Cron:
-    """The expression, ready to be asked; refused if it is none."""
+    """Parse the expression; refused if it is none."""
     key = (expression, zone)
     known = _crons.get(key)
     if known is None:
@@ -90,7 +90,7 @@ class Day:
 
 
 class Zone:
-    """A time zone, and how its clocks go on days that were asked for."""
+    """A time zone, and how its clocks go on the days that were computed."""
 
     def __init__(self, info: tzinfo) -> None:
         self._info = info
@@ -142,7 +142,7 @@ class Cron:
         self._minutes = sorted(parsed.minutes)
         self._names_times_of_day = not minute.startswith("*") and not hour.startswith("*")
         self._zone = zone
-        # It is only asked for days from now on, and the rest of it is large.
+        # Only days from now on are needed, and the remainder is large.
         parsed.seconds = parsed.minutes = parsed.hours = set()
 
     def next_after(self, after: i64) -> i64:

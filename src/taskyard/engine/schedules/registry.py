@@ -1,8 +1,8 @@
 """Schedules: jobs that the server pushes by itself, by the clock.
 
-A tick and the push of its job are decided together and stand in one frame of the journal, so that
-no crash loses a run or doubles one. What a tick finds when it comes late, and what is done about a
-push that is refused, is said in docs/schedules.md.
+A tick and the push of its job are decided together and are in one frame of the journal, so that no
+crash loses a run or doubles one. docs/schedules.md says what happens at a late tick, and after a
+push that is refused.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ PAYLOAD_BYTES_PER_STEP: Final = 16_384  # of its payload that are written in the
 
 
 class _DueTick:
-    """The tick to deal with, how many came before it, and when the next one comes."""
+    """The tick to run, how many were due before it, and when the next one is due."""
 
     __slots__ = ("earlier", "next_at", "steps", "tick")
 
@@ -82,10 +82,10 @@ class _DueTick:
 
 
 def set_schedule(core: Core, wanted: Schedule, origin: Origin, now: i64) -> Schedule:
-    """Make a schedule, or make one of that name be this from now on.
+    """Create a schedule, or replace the one of that name.
 
     While its timing stays the same its next tick does too, and if all of it does, nothing happens:
-    so that who sets it at each start of a program neither puts it off nor doubles it.
+    so a program that sets it at each start neither postpones nor doubles it.
     """
     first = _check_schedule(core, wanted, now)
     old = core.state.schedules.get(wanted.name)
@@ -106,7 +106,7 @@ def set_schedule(core: Core, wanted: Schedule, origin: Origin, now: i64) -> Sche
 
 
 def pause_schedule(core: Core, name: str, paused: bool, origin: Origin, now: i64) -> Schedule:
-    """Let no ticks come, or let them come again: those in between are not made up for."""
+    """Stop its ticks, or start them again: those in between are not made up for."""
     old = _existing_schedule(core, name)
     if old.paused == paused:
         return old
@@ -188,7 +188,7 @@ def _check_bounds(core: Core, wanted: Schedule, old: Schedule | None) -> None:
 
 
 def next_tick(schedule: Schedule, after: i64) -> i64:
-    """The first tick later than that time; 0: there is none."""
+    """Return the first tick later than that time; 0: there is none."""
     every = schedule.every
     if every:
         since = schedule.since
@@ -225,7 +225,7 @@ def _run_tick(core: Core, schedule: Schedule, now: i64) -> i64:
     outlook = _tick_to_run(schedule, now)
     tick = outlook.tick
     new.uid = tick_uid(core, schedule.name, tick)
-    new.run_at = tick  # so that whoever looks at the job sees which tick it is for
+    new.run_at = tick  # so that the job shows which tick it is for
     origin = Origin(SYSTEM, schedule.user, f"schedule {schedule.name}")
     measures = core.statistics.schedules
     missed = outlook.earlier
@@ -270,7 +270,7 @@ def _emit_tick(
 
 
 def _is_run_blocked(core: Core, schedule: Schedule) -> bool:
-    """Whether an earlier run stands in the way of another one."""
+    """Whether an earlier run prevents another one."""
     key = schedule.job.key
     if key is not None:
         queue = core.state.queues.get(schedule.job.queue.encode())
@@ -294,7 +294,7 @@ def _tick_to_run(schedule: Schedule, now: i64) -> _DueTick:
 
 
 def _last_due_tick(schedule: Schedule, now: i64) -> _DueTick:
-    """The last tick that had come by then; the next one of the schedule had."""
+    """Return the last tick that was due by then; the schedule's next one was."""
     tick = schedule.next_at
     every = schedule.every
     if every:

@@ -14,7 +14,7 @@ from taskyard.engine.structures.timers import SCHEDULE_TIMER, Timer
 
 # What becomes of ticks that the server was not there for, or had no place for.
 MISSED_ONCE: Final = 0  # one run makes up for all of them
-MISSED_SKIP: Final = 1  # none does, unless it is a little late only
+MISSED_SKIP: Final = 1  # none is, unless it is a little late only
 MISSED_ALL: Final = 2  # each of the last day has one of its own
 MISSED_RULES: Final = ("once", "skip", "all")
 
@@ -23,11 +23,11 @@ OVERLAP_ALLOW: Final = 0
 OVERLAP_SKIP: Final = 1
 OVERLAP_RULES: Final = ("allow", "skip")
 
-# What came of a tick.
+# Results of a tick.
 RAN: Final = 0
 SKIPPED: Final = 1  # the job of an earlier run has not ended
 DROPPED: Final = 2  # it was missed, and the rule is to let it go
-BY_HAND: Final = 3  # it was no tick: somebody wanted a run
+BY_HAND: Final = 3  # it was no tick: a client requested a run
 OUTCOMES: Final = ("ran", "skipped", "dropped", "by_hand")
 
 
@@ -75,9 +75,9 @@ class Schedule:
         self.missed_rule = missed_rule
         self.overlap = overlap
         self.paused = paused
-        self.user = ""  # who has set it
+        self.user = ""  # the user that has set it
         self.since: i64 = 0  # intervals are counted from here
-        self.next_at: i64 = 0  # 0: paused, or it never comes again
+        self.next_at: i64 = 0  # 0: paused, or never due again
         self.last_at: i64 = 0  # when it pushed last
         self.last_job: i64 = 0  # and which job
         self.runs: i64 = 0
@@ -133,7 +133,7 @@ def copy_schedule(schedule: Schedule) -> Schedule:
 
 
 def copy_history(schedule: Schedule, old: Schedule) -> None:
-    """What came of its ticks so far stays known when a schedule is changed."""
+    """Keep the results of its ticks so far when a schedule is changed."""
     schedule.last_at = old.last_at
     schedule.last_job = old.last_job
     schedule.runs = old.runs

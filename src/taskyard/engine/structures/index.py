@@ -42,7 +42,7 @@ class JobIndex:
         self.size: i64 = 0
         self.pages_created: i64 = 0  # pages, so far
         self._pages: dict[int, _Page] = {}
-        self._last_page: _Page | None = None  # the page that was touched last: pushes come in order
+        self._last_page: _Page | None = None  # the page that was used last: pushes are in order
         self._last_page_number: i64 = -1
         self._removed_page: _Page | None = None  # and that of the last one removed: so do these
         self._removed_page_number: i64 = -1

@@ -1,15 +1,16 @@
 """Jobs in order: the structure behind every state of every queue.
 
-A lane holds jobs by (position, id) in chunks of a few hundred. Taking from either end, appending,
-removing, and finding one's way by key or by index are O(log n) or a short move of memory. A plain
-list would move megabytes, a linked list could not resume a walk at a job that has left meanwhile.
+An OrderedJobs holds jobs by (order key, id) in chunks of a few hundred. Taking from either end,
+appending, removing, and searching by key or by index are O(log n) or a short move of memory. A
+plain list would move megabytes, and a linked list could not resume a scan at a job that has left
+meanwhile.
 
-Most jobs leave in order of arrival. So the chunk that they leave from is turned round, once, and
-stands before the others as `front`: to take its last costs nothing, to take the first of a list
+Most jobs leave in order of arrival. So the chunk that they leave from is reversed, once, and kept
+before the others as `front`: to take its last costs nothing, while to take the first of a list
 moves all that is behind it.
 
-Most queues have few jobs in each state, and there may be very many queues. So a job that comes when
-there is no other is kept without any list: with those, it would be in five pieces of memory.
+Most queues have few jobs in each state, and there may be very many queues. So a single job is kept
+without any list: with those, it would be in five pieces of memory.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class OrderedJobs:
     __slots__ = ("chunks", "front", "priority", "single", "size")
 
     def __init__(self, priority: i64 = 0) -> None:
-        self.priority = priority  # of a ready lane; others do not use it
+        self.priority = priority  # of ready jobs; others do not use it
         self.single: Job | None = None  # the one job; then there is nothing in the lists
         self.front: list[Job] = []  # before all chunks, its first job last; may be empty
         self.chunks: list[list[Job]] = []
@@ -76,7 +77,7 @@ class OrderedJobs:
             self._insert_in_chunk(job)
 
     def _move_single_to_chunks(self) -> None:
-        """Have the one job in the lists, for what goes through them."""
+        """Move the single job into the lists, for operations that use them."""
         only = self.single
         if only is not None:
             self.single = None
@@ -137,7 +138,7 @@ class OrderedJobs:
             chunks.pop(at)
 
     def jobs_after(self, position: i64, id: i64, limit: i64) -> list[Job]:
-        """Up to `limit` jobs that come after (position, id), whether or not that one is here."""
+        """Return up to `limit` jobs behind (order key, id), whether or not that job is here."""
         self._move_single_to_chunks()
         front = self.front
         end = _count_from(front, position, id + 1)
@@ -174,7 +175,7 @@ class OrderedJobs:
         return self._collect([], at, start, limit)
 
     def _collect(self, found: list[Job], at: i64, index: i64, limit: i64) -> list[Job]:
-        """Add to those found, from a place in a chunk on, until there are `limit` of them."""
+        """Add jobs to `found`, from a place in a chunk on, until there are `limit` of them."""
         chunks = self.chunks
         limit -= len(found)
         while limit > 0 and at < len(chunks):

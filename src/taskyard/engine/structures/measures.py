@@ -26,8 +26,8 @@ _COUNTERS: Final = 8  # that a queue has
 class Histogram:
     """Counts by powers of two: bound number `i` is 2^(first + i * step) and belongs to its bucket.
 
-    The last bucket is for what is beyond all bounds. What goes into the same one several times in a
-    row is counted apart until another's turn comes or somebody looks: a number in a list is an
+    The last bucket is for what is beyond all bounds. Values for the same bucket in a row are
+    counted apart until another bucket has its turn or the counts are read: a number in a list is an
     object, which has to be made anew each time.
     """
 
@@ -47,7 +47,7 @@ class Histogram:
         self.step = step
         self._buckets: list[int] = [0] * (int(bounds) + 1)
         self._pending_bucket: i64 = 0  # the bucket of the last one
-        self._pending_count: i64 = 0  # how many have come to it since it was counted
+        self._pending_count: i64 = 0  # how many more since it was counted
         self.total: i64 = 0
         self._lowest: i64 = 1 << first
         self._last = bounds
@@ -130,7 +130,7 @@ class QueueTimes:
 
 @mypyc_attr(acyclic=True)
 class ScheduleStatistics:
-    """What came of the ticks of all schedules."""
+    """The results of the ticks of all schedules."""
 
     __slots__ = ("lateness", "missed", "refused", "runs", "skipped")
 
@@ -143,10 +143,10 @@ class ScheduleStatistics:
 
 
 class EngineStatistics:
-    """The times of all queues, and what was not taken in.
+    """The times of all queues, and the pushes that were refused.
 
-    So many queues have times of their own, the first that come; the others share theirs. One that
-    is deleted gives its place to the next new one.
+    The first queues have times of their own, up to a limit; the others share theirs. A queue that
+    is deleted frees its place for the next new one.
     """
 
     def __init__(self, limit: i64 = NAMED_QUEUES) -> None:
@@ -156,7 +156,7 @@ class EngineStatistics:
         self.refused_pushes: i64 = 0  # pushes to queues that were full
         self.overflowed_pushes: i64 = 0  # those that became dead letters instead
         self.schedules = ScheduleStatistics()
-        self.refused_without_space: i64 = 0  # pushes and the like that the disk had no room for
+        self.refused_without_space: i64 = 0  # pushes and the like that the disk had no space for
         self.deleted_since_start: list[
             int
         ] = []  # counters of those that were deleted and had none of their own

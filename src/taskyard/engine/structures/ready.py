@@ -1,7 +1,7 @@
-"""The jobs of one queue that can be handed out, in delivery order.
+"""The ready jobs of one queue, in delivery order.
 
-One lane per priority that has jobs. Most queues have one priority, so the sorted index over the
-priorities is only there while there are two or more.
+One OrderedJobs per priority that has jobs. Most queues have one priority, so the sorted index over
+the priorities exists only while there are two or more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class PriorityQueue:
         # of the highest priority; empty only if there is no job at all
         self.highest: OrderedJobs = OrderedJobs()
         self.by_priority: dict[int, OrderedJobs] = {0: self.highest}
-        # ~priority, so that the best comes first
+        # ~priority, so that the highest is first
         self.sorted_priorities: SortedList[int] | None = None
 
     def first(self) -> Job | None:
@@ -94,7 +94,7 @@ class PriorityQueue:
         return found
 
     def walk_start_priority(self) -> i64:
-        """A priority that no job comes before: where a walk with `after` begins."""
+        """Return the priority at which a scan with `after` begins."""
         return MAX_PRIORITY
 
     def _ensure_priority(self, priority: i64) -> OrderedJobs:
@@ -102,7 +102,7 @@ class PriorityQueue:
         found = lanes.get(priority)
         if found is not None:
             return found
-        if not self.size:  # the one lane is empty: it changes its priority
+        if not self.size:  # the only one is empty: it changes its priority
             lane = self.highest
             del lanes[lane.priority]
             lane.priority = priority
@@ -120,7 +120,7 @@ class PriorityQueue:
         return lane
 
     def _remove_priority(self, priority: i64) -> None:
-        """Forget an empty lane; only called while there are two or more."""
+        """Drop an empty priority; only called while there are two or more."""
         order = self.sorted_priorities
         assert order is not None
         order.remove(~priority)

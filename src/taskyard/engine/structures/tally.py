@@ -1,7 +1,7 @@
-"""Sums over queues, added up a few at a time: what plots and live figures are made from.
+"""Sums over queues, added up a few at a time, for plots and live figures.
 
-A tally that was begun with the list of all queues and has been given each of them is whole: its
-counters never go back, since those of deleted queues are in it as well.
+A tally that was started with the list of all queues and has been given each of them is complete:
+its counters never fall, because those of deleted queues are in it as well.
 """
 
 from __future__ import annotations

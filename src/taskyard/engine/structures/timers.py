@@ -1,7 +1,7 @@
-"""Everything that happens by itself at some time, in one heap.
+"""Everything that happens at some time, in one heap.
 
-Each timer knows its place in the heap, so cancelling one removes it at once: no leftovers that
-pile up under leases which almost always end before their time. Leases of one moment have one timer.
+Each timer knows its slot in the heap, so cancelling one removes it at once: no leftovers pile up
+under leases, which almost always end before their time. Leases of one moment share one timer.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ LEASE_TIMER: Final = 1  # the leases of some jobs
 TTL_TIMER: Final = 2  # a job's time to live
 DEAD_LETTER_TIMER: Final = 3  # the oldest dead letter of a queue
 VALUE_TIMER: Final = 4  # an expiring keyed value
-SESSION_TIMER: Final = 5  # a durable session nobody came back to
+SESSION_TIMER: Final = 5  # a durable session without a client
 TOMBSTONE_TIMER: Final = 6  # the oldest remembered uids
 CONSUMER_TIMER: Final = 7  # a batch lease
 WAITER_TIMER: Final = 8  # a blocked fetch
-WATCHER_TIMER: Final = 9  # somebody waiting for a result
+WATCHER_TIMER: Final = 9  # a client that waits for a result
 SCHEDULE_TIMER: Final = 10  # the next tick of a schedule
-RATE_TIMER: Final = 11  # a queue whose rate lets the next job go
+RATE_TIMER: Final = 11  # a queue whose rate allows the next job
 KEY_LIMIT_TIMER: Final = 12  # the same of one key, or nothing is left to remember of it
 IDLE_QUEUE_TIMER: Final = 13  # a queue that may have been idle for too long
 
 _MAX_LEASES_PER_TIMER: Final = 1000  # leases of one timer
-_COMPACT_RATIO: Final = 4  # times as many jobs as leases that are left: then the others are let go
+_COMPACT_RATIO: Final = 4  # times as many jobs as leases that are left: then the others are dropped
 _ARITY: Final = 4  # shallower than a binary heap: fewer cache misses at a million timers
 
 
@@ -64,7 +64,7 @@ class LeaseTimer(Timer):
         self.active_count += 1
 
     def first_active_job(self) -> Job:
-        """The first of them whose lease has not ended."""
+        """Return the first of them whose lease has not ended."""
         while not self._is_active(self._jobs[self._next_index]):
             self._next_index += 1
         return self._jobs[self._next_index]

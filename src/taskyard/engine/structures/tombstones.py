@@ -1,7 +1,8 @@
-"""Uids of jobs that are gone, remembered for a while: a producer may repeat its push.
+"""Tombstones: uids of jobs that are gone, remembered for a while, because a producer may repeat its
+push.
 
-They are kept in graves by the time of their burial, so that all that is needed to forget the
-oldest is a time, whichever of them came back from the journal in whatever order.
+They are kept in buckets by the time at which they were added. So a time is enough to forget the
+oldest, in whatever order the records came back from the journal.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 from sortedcontainers import SortedDict
 
-_MIN_BUCKET_US: Final = 100_000  # microseconds of one grave
+_MIN_BUCKET_US: Final = 100_000  # microseconds of one bucket
 _MAX_BUCKETS: Final = 4096  # about so many for the whole window, if that is longer
 
 
 @mypyc_attr(acyclic=True)
 class Tombstone:
-    """What is remembered with a uid: its job, and who pushed that, see uid.py."""
+    """What is remembered with a uid: its job, and the producer, see uid.py."""
 
     __slots__ = ("id", "producer")
 
@@ -28,7 +29,7 @@ class Tombstone:
 
 @mypyc_attr(acyclic=True)
 class TombstoneBucket:
-    """The uids that were buried in one stretch of time, with what is known of their jobs."""
+    """The tombstones of one stretch of time."""
 
     __slots__ = ("record_seq", "since", "tombstones", "uids")
 
@@ -36,7 +37,7 @@ class TombstoneBucket:
         self.since = since
         self.uids: list[bytes] = []
         self.tombstones: list[Tombstone] = []
-        self.record_seq: i64 = 0  # the record that buried the first, or carried all of them
+        self.record_seq: i64 = 0  # the record of the first, or the snapshot of all of them
 
 
 class Tombstones:
@@ -56,7 +57,7 @@ class Tombstones:
 
     def add(self, uid: bytes, id: i64, producer: bytes, time: i64, seq: i64) -> None:
         if not self.window or self.id_of(uid) >= id:
-            return  # carried once more, or a later job has had it since
+            return  # in another snapshot, or a later job has had it since
         since = time - time % self.bucket_width_us
         grave = self._current_bucket
         if grave is None or grave.since != since:
@@ -72,14 +73,14 @@ class Tombstones:
         grave.tombstones.append(stone)
 
     def first_expiry(self) -> i64:
-        """When the oldest grave may be given up; 0: there is none."""
+        """Return when the oldest bucket may be dropped; 0: there is none."""
         if not self.buckets:
             return 0
         first: i64 = self.buckets.peekitem(0)[0]
         return first + self.bucket_width_us + self.window
 
     def forget_before(self, before: i64) -> None:
-        """Give up the graves that were closed before that time."""
+        """Drop the buckets that were closed before that time."""
         graves = self.buckets
         while graves:
             since, grave = graves.peekitem(0)

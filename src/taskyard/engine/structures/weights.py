@@ -1,7 +1,7 @@
-"""How many bytes of the journal are still needed, and where they are.
+"""How many bytes of the journal are still live, and where they are.
 
-Whatever lives weighs at the place where it was written, about as much as it would take to write it
-again. Compaction asks which parts of the oldest segment still have weight.
+Everything alive counts at the position where it was written, with about as many bytes as its
+snapshot would take. Compaction asks which parts of the oldest segment still have live bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 _REGION_BITS: Final = 20
-# positions are counted together in zones of this many bytes
+# positions are counted together in regions of this many bytes
 REGION_BYTES: Final = 1 << _REGION_BITS
 
 # What one of each kind takes in the journal at most, beside its name, key or blob. Too little would
@@ -45,9 +45,9 @@ class LiveBytes:
         self.total: i64 = 0  # of what has a place
         self.unplaced: i64 = 0  # of what compaction finds without looking for its place
         self._regions: list[int] = []
-        self._first_region: i64 = 0  # number of the first zone in the list
-        # The zones that were added to and taken from last, and what of that the list does not have
-        # yet: a number in a list is an object, and made anew each time.
+        self._first_region: i64 = 0  # number of the first region in the list
+        # The regions that were changed last, and what of that the list does not have yet: a number
+        # in a list is an object, and made anew each time.
         self._added_region: i64 = -1
         self._added: i64 = 0
         self._removed_region: i64 = -1
@@ -98,13 +98,13 @@ class LiveBytes:
         zones[zone] += weight
 
     def bytes_in_region_of(self, at: i64) -> i64:
-        """What weighs in the zone that the position is in."""
+        """Return the live bytes of the region that contains the position."""
         self._flush_pending()
         zone = (at >> _REGION_BITS) - self._first_region
         return self._regions[zone] if 0 <= zone < len(self._regions) else 0
 
     def forget_before(self, at: i64) -> None:
-        """Nothing weighs in the zones that end at or before this position any more."""
+        """Drop the regions that end at or before this position."""
         self._flush_pending()
         count = min((at >> _REGION_BITS) - self._first_region, len(self._regions))
         if count > 0:

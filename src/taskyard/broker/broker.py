@@ -50,8 +50,10 @@ MEMORY: Final = "memory"
 _FULL_BUFFER_BYTES: Final = 4 * 1_048_576
 # and beyond which connections with pending replies must wait
 _BACKLOG_BYTES: Final = 4 * _FULL_BUFFER_BYTES
-_MAX_COLLECT_ROUNDS: Final = 4  # rounds of the loop that a commit waits at most while more comes in
-_IDLE_COMMIT_US: Final = 5_000  # microseconds that records nobody waits for may stay unwritten
+_MAX_COLLECT_ROUNDS: Final = 4  # most rounds of the loop that a commit waits for more commands
+_IDLE_COMMIT_US: Final = (
+    5_000  # microseconds that records without a waiting reply may stay unwritten
+)
 _BACKGROUND_SYNC_US: Final = 1_000_000  # and unsynced, where replies do not wait for the disk
 _PAGES_PER_GROWTH_CALL: Final = 256  # pages of the job index between two calls of on_growth
 
@@ -135,7 +137,7 @@ class Broker:
     def await_commit(self, replies: ReplyQueue) -> None:
         """Release this connection's replies after the next commit."""
         if self.failure:
-            replies.abort()  # none will come
+            replies.abort()  # there will be none
             return
         self._awaiting_commit.append(replies)
         if not self._commit_delay.max_delay_us or self._commit_delay.on_client_back(
@@ -166,7 +168,7 @@ class Broker:
         first = self.engine.state.first_timer()
         if first is not None and first.deadline <= now:
             self.engine.tick(now)
-            if self.engine.effects:  # those whom it concerns may change what is asked for
+            if self.engine.effects:  # the connections that get them may change what is requested
                 self._deliver_effects()
         return now
 
@@ -205,7 +207,7 @@ class Broker:
         if not size:
             return b""
         payload = self.journal.read_blob(job.payload_at, size)
-        if self.journal.disk_reads.queued:  # what follows it will be wanted soon
+        if self.journal.disk_reads.queued:  # what follows it will be needed soon
             self._start_reads()
         return payload
 
@@ -294,7 +296,7 @@ class Broker:
         self.turn_queue.commit_scheduled = False
         if self.failure or (self._syncing and self.durability == SYNC):
             self.turn_queue.finish_timing_if_idle()
-            return  # what has been added meanwhile goes with the next one
+            return  # what was added meanwhile joins the next one
         if self._commit_delay.is_active:
             self._commit_delay.cancel()
         self.commits += 1
@@ -361,14 +363,14 @@ class Broker:
             self._commit_delay.on_flush_done(duration_us, self.flush_ended_at)
         waited = self._awaiting_commit
         self._publish_durable()
-        if self._syncing:  # so much has come by it that it was committed at once
+        if self._syncing:  # so much has arrived that it was committed already
             return
         if not self.turn_queue.has_waiting():  # else there is enough to do beside a flush
             self._commit_delay.on_replies_sent(waited)
         if self._commit_delay.is_active:
             self._commit_scheduled = False
             self.turn_queue.commit_scheduled = False
-        elif self._sync_placement.has_many_waiters():  # whoever comes in the next rounds goes along
+        elif self._sync_placement.has_many_waiters():  # clients of the next rounds join it
             self._schedule_commit_if_needed()
         elif self._needs_commit():
             self._commit()

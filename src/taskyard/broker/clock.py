@@ -1,4 +1,4 @@
-"""Wall time that never goes back."""
+"""Wall time that never goes backwards."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from taskyard.broker.seams import Clock
 
 
 class AnchoredClock(Clock):
-    """Wall time read once and carried on by the monotonic clock.
+    """Wall time read once and continued by the monotonic clock.
 
     It resumes at or after the last record's time, so that records are in order of time whatever
-    somebody does to the machine's clock in between.
+    happens to the machine's clock in between.
     """
 
     def __init__(

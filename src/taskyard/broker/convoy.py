@@ -22,23 +22,23 @@ _MIN_FLUSH_TO_DELAY_US: Final = 1_000  # microseconds of a flush, beyond which i
 # waits for one and until all are back: if that takes as long as a flush, it brings nothing.
 _MAX_DELAY_QUARTERS: Final = 3
 _MAX_DELAY_US: Final = 10_000  # microseconds: how soon clients are back does not depend on the disk
-# flushes for which nobody is waited for, once most of them did not come in time
+# flushes without a delay, once most clients did not return in time
 _FLUSHES_WITHOUT_DELAY: Final = 32
 
 
 class CommitDelay:
     def __init__(self, scheduler: Scheduler, start_commit: Callable[[], None]) -> None:
-        self.max_delay_us: i64 = 0  # microseconds that anybody is waited for; 0: the disk is quick
-        self.is_active = False  # somebody is waited for
+        self.max_delay_us: i64 = 0  # most microseconds of a delay; 0: the disk is quick
+        self.is_active = False  # a commit is being delayed
         self.was_active = False  # or was, since the last flush
         self._scheduler = scheduler
-        # those who are back have waited long enough, or nobody else will come
+        # clients that are back have waited long enough, or no other will return
         self._start_commit = start_commit
         self._last_flush_us: i64 = 0  # by the last flush
         self._flush_ended_at: i64 = 0  # when it was over
         self._missing: i64 = 0  # how many are not back
         self._expected: i64 = 0  # of how many
-        self._skip_flushes: i64 = 0  # flushes for which nobody is waited for
+        self._skip_flushes: i64 = 0  # flushes without a delay
         self._timer_handle: Cancellable | None = None
 
     def on_flush_done(self, duration_us: i64, now: i64) -> None:

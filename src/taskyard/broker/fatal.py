@@ -12,13 +12,15 @@ from typing import Final
 
 from taskyard.engine.model.errors import TaskyardError
 
-# Where a change is made. The broker calls dialects as well, so it counts where nothing else does.
+# Where a change is made. The broker calls protocols as well, so it counts where nothing else does.
 _CHANGING_MODULES: Final = ("taskyard.engine.", "taskyard.journal.")
 _CALLING_MODULE: Final = "taskyard.broker."
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether it came about where a change may be half made. Refusals come before any change."""
+    """Whether the error was raised where a change may be half made. Refusals are raised before any
+    change.
+    """
     if isinstance(error, MemoryError):
         return True
     if isinstance(error, TaskyardError):

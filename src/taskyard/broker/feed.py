@@ -63,9 +63,9 @@ class EventFeed:
         self._events: list[FeedEvent] = []
         self._event_bytes: i64 = 0
         self._decode_scheduled = False
-        self._announced_seq: i64 = -1  # up to which record it was told that they are durable
+        self._announced_seq: i64 = -1  # up to which record listeners were called
 
-    # For those who listen
+    # For listeners
 
     def subscribe(self, call: Callable[[], None]) -> int:
         """Call back when there are more events; return the number for `unsubscribe`."""
@@ -110,7 +110,7 @@ class EventFeed:
             return
         size = log.size()
         if self._undecoded_bytes + size > _MAX_UNDECODED_BYTES:
-            self._restart_at(log.next_seq)  # too much to hold: who wants it reads it from disk
+            self._restart_at(log.next_seq)  # too much to keep: listeners read it from disk
             return
         self._frames.append(
             _UndecodedFrame(log.out.getvalue(), log.next_seq - log.count, log.next_seq - 1)

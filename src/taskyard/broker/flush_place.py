@@ -12,7 +12,7 @@ from mypy_extensions import i64
 
 from taskyard.broker.line import TurnQueue
 
-# clients whose replies wait, beyond which there is always somebody to serve
+# clients with waiting replies, beyond which there is always one to serve
 _MANY_WAITERS: Final = 200
 # bytes whose flush is not as quick as it was measured with a few
 _LARGE_FLUSH_BYTES: Final = 262_144

@@ -27,28 +27,30 @@ class TurnQueue:
         self._clock = clock
         self._scheduler = scheduler
         self._slow_commands = slow_commands
-        self.now: i64 = 0  # when the turn began that goes on
+        self.now: i64 = 0  # when the current turn began
         self.clock_is_current = False  # it begins now: nothing was done since the clock was read
-        self._arrival_time: i64 = 0  # about when those came who come now
-        self.current: ClientConnection | None = None  # who has it and came from the line
-        self.current_queued_us: i64 = 0  # and how long it was there
-        self.commit_scheduled = False  # which will look at the clock before long
+        self._arrival_time: i64 = 0  # about when the next commands arrived
+        self.current: ClientConnection | None = (
+            None  # connection whose turn is running, if it was queued
+        )
+        self.current_queued_us: i64 = 0  # and how long it was queued
+        self.commit_scheduled = False  # which will read the clock before long
         # The turn of which it is not known yet how long it took.
         self._timed: ClientConnection | None = None
         self._timed_since: i64 = 0
         self._timed_queued_us: i64 = 0
-        self._timed_commands_before: i64 = 0  # carried out before it
+        self._timed_commands_before: i64 = 0  # executed before it
         self._timed_continues = False  # with a command of an earlier turn
-        self._queued_count: i64 = 0  # of those in line
+        self._queued_count: i64 = 0  # of queued connections
         self._long: Fifo[ClientConnection] = Fifo()
-        self._short: Fifo[ClientConnection] = Fifo()  # those who have come with little
-        self._short_credit: i64 = 1  # of these, before the next of the others
+        self._short: Fifo[ClientConnection] = Fifo()  # those with short commands
+        self._short_credit: i64 = 1  # how many of these run before the next of the others
         self.reply_sender: ReplySender | None = None
-        # who goes ahead of the others in this round has still to be answered
+        # priority replies of this round are still to be sent
         self._priority_pending = False
         self._round_started_at: i64 = 0  # when this round began
-        self._round_open = False  # it is this round still
-        self._round_scheduled = False  # the next one, for those in line
+        self._round_open = False  # the round has not ended yet
+        self._round_scheduled = False  # the next one, for queued connections
 
     def must_queue(self, now: i64, connection: ClientConnection) -> bool:
         """Whether this connection has to be queued; if not, its turn starts."""
@@ -121,7 +123,7 @@ class TurnQueue:
             or connection.has_pending_replies()
             or (not count and not self._timed_continues)
         ):
-            return  # it is not answered yet, or nothing was asked
+            return  # it is not answered yet, or there was no command
         number = self._timed_commands_before + 1 if count else connection.command_count
         waited = self._timed_queued_us
         self._slow_commands.record(

@@ -13,7 +13,7 @@ from taskyard.broker.seams import Cancellable, Clock, Scheduler
 from taskyard.engine.structures.measures import Histogram
 
 SECOND_US: Final = 1_000_000
-# A loop counts whole milliseconds: a timer may ring so much later without anybody's fault.
+# A loop counts whole milliseconds: a timer may always fire so much later.
 _TIMER_SLACK_US: Final = 1_500
 # From 16 microseconds in steps of two to some 17 seconds.
 _FIRST_EXPONENT: Final = 4
@@ -58,10 +58,10 @@ class LimitCounters:
         self.refused_total: i64 = 0  # connections, since there were as many as may be
         self.refused_address: i64 = 0  # since their address had as many as it may have
         self.failed_accepts: i64 = 0  # times that the system had no descriptor for one
-        self.input_timeouts: i64 = 0  # clients let go in the middle of a command
+        self.input_timeouts: i64 = 0  # clients disconnected in the middle of a command
         self.output_timeouts: i64 = 0  # and without having taken their replies
         self.login_timeouts: i64 = 0  # clients that did not log in in time
-        self.evicted_logins: i64 = 0  # and that had not, when a full server had another one come
+        self.evicted_logins: i64 = 0  # and that had not, when a full server got another connection
         self.paused_connections: i64 = 0  # clients that wait for memory now
         self.in_flight_bytes: i64 = 0  # bytes of commands and replies, as last measured
 

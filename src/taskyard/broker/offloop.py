@@ -1,6 +1,6 @@
-"""Work of the broker that is done off the loop, and whom its end is told to.
+"""Work of the broker that runs off the loop, and the callbacks for its end.
 
-Each of these remembers what the work was for; a method of it is what the scheduler calls.
+Each of these keeps what the work was for; the scheduler calls a method of it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ class SegmentRemoval:
 
 
 class ThreadSync:
-    """One fdatasync off the loop. How long it took is measured there: the loop hears of its end
-    when it has time for it."""
+    """One fdatasync off the loop. It measures its duration itself, because the loop is notified of
+    its end only when it has time.
+    """
 
     def __init__(self, broker: Broker, point: SyncPoint) -> None:
         self._broker = broker
@@ -91,7 +92,7 @@ class CachedRead:
 
 
 class BackgroundRead:
-    """One read of cold bytes off the loop."""
+    """One read of bytes on disk off the loop."""
 
     def __init__(self, broker: Broker, read: DiskRead) -> None:
         self._broker = broker

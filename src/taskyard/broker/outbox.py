@@ -41,7 +41,7 @@ class _ReplyGroup:
         self.size: i64 = 0
         self.next_group: _ReplyGroup | None = None
         # Of the command that has the first of them: see slow.py.
-        self.arrived_at: i64 = 0  # when it came
+        self.arrived_at: i64 = 0  # when it arrived
         self.queued_us: i64 = 0  # until it was its turn
         self.turn_started_at: i64 = 0  # when the turn began in which it was answered
         self.command_number: i64 = 0
@@ -71,25 +71,28 @@ class _ReplyGroup:
 
 
 class ReplyQueue:
-    """With many connections, each is out of the processor's cache when its turn comes: what a
-    single reply needs is kept in as few objects as possible."""
+    """The replies of one connection.
+
+    With many connections, each is out of the processor's cache at its turn: what a single reply
+    needs is kept in as few objects as possible.
+    """
 
     def __init__(
         self, broker: Broker, transport: Transport, connection: ClientConnection, limit_bytes: i64
     ) -> None:
         self._broker = broker
         self._transport = transport
-        self._write = transport.write  # looked up once: it is called for every reply
+        self._write = transport.write  # bound once: it is called for every reply
         self._connection: ClientConnection | None = connection  # until the connection is lost
         self._limit_bytes = limit_bytes
-        # What may go, and goes in one write at the end of the turn.
+        # What is released, and sent in one write at the end of the turn.
         self._ready_count: i64 = 0  # replies
         self._ready_bytes: i64 = 0
         self._ready_first = b""
         self._ready_more: list[bytes] = []
-        # What has to wait: few batches, one for each commit that is under way.
+        # What has to wait: few groups, one for each commit that is running.
         self._first_group: _ReplyGroup | None = None
-        # gets what comes, while its records are not written
+        # gets new replies, while its records are not written
         self._last_group: _ReplyGroup | None = None
         self._unused_group: _ReplyGroup | None = None  # one that is empty, to be used again
         self._closing = False
@@ -97,10 +100,12 @@ class ReplyQueue:
         self._overfull = False
         self._deferred_count: i64 = 0  # replies that wait for another place: see aside.py
         self.aborted = False  # nothing that waited may be seen any more
-        self.awaits_commit = False  # among those the broker looks at after a commit
-        self.replied_at: i64 = 0  # when a slow disk let go the last of what waited: see convoy.py
-        self.returns_quickly = False  # and whether more came soon after that, the last time
-        self.pending_bytes: i64 = 0  # bytes held back
+        self.awaits_commit = False  # among those the broker checks after a commit
+        self.replied_at: i64 = (
+            0  # when the last reply that waited for a slow disk was released: see convoy.py
+        )
+        self.returns_quickly = False  # and whether commands arrived soon after that, the last time
+        self.pending_bytes: i64 = 0  # bytes of replies that wait
         self.total_bytes: i64 = 0  # bytes of all replies so far
 
     def send(self, reply: bytes, position: i64) -> None:
@@ -236,7 +241,7 @@ class ReplyQueue:
         if receiver is None:
             return
         broker = self._broker
-        # What came during a flush has waited for that one, too.
+        # Commands that arrived during a flush have waited for that one, too.
         written = (
             group.turn_started_at
             if group.turn_started_at < broker.disk_free_at

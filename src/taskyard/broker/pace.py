@@ -13,14 +13,14 @@ from mypy_extensions import i64
 from taskyard.broker.receiver import ClientConnection
 from taskyard.broker.seams import Clock, Scheduler
 
-_RETRY_US: Final = 10_000  # microseconds between two looks at those who wait
+_RETRY_US: Final = 10_000  # microseconds between two checks of those that wait
 _SECOND_US: Final = 1_000_000
 
 
 class RateLimiter:
     def __init__(self, clock: Clock, scheduler: Scheduler) -> None:
-        self.commands_per_second: i64 = 0  # commands a second; 0: as many as come
-        self.delay_count: i64 = 0  # how often somebody had to wait
+        self.commands_per_second: i64 = 0  # commands a second; 0: no limit
+        self.delay_count: i64 = 0  # how often a connection had to wait
         self._clock = clock
         self._scheduler = scheduler
         self._waiting: list[ClientConnection] = []

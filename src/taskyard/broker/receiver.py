@@ -17,7 +17,7 @@ NO_COMMAND: Final = CommandStats("unknown")
 # What `standing` says of a client, where clients have to log in.
 AUTHENTICATED: Final = 0  # it has, or need not
 UNAUTHENTICATED: Final = 1  # it has not
-AUTHENTICATING: Final = 2  # it is about to, or what it has sent is not looked at yet
+AUTHENTICATING: Final = 2  # it is about to, or its input is not processed yet
 
 log = logging.getLogger("taskyard")
 
@@ -37,8 +37,8 @@ class ClientConnection:
         self.output_blocked = False  # the client does not read: no further command until `resume`
         self.queued_for_turn = False  # has commands that wait for its turn
         self.rate_limited = False  # has used up its share of commands: see pace.py
-        self.command_count: i64 = 0  # that were carried out, the one that is being so included
-        self.on_login_lost: Callable[[], None] | None = None  # nobody knows any more who it is
+        self.command_count: i64 = 0  # executed commands, the current one included
+        self.on_login_lost: Callable[[], None] | None = None  # called when its login is revoked
 
     def feed(self, data: bytes) -> None:
         """Bytes have arrived."""

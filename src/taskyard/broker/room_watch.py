@@ -18,7 +18,7 @@ from taskyard.journal.spare import PrepareSegment
 if TYPE_CHECKING:
     from taskyard.broker.broker import Broker
 
-_RETRY_US: Final = 1_000_000  # microseconds between two looks whether the disk has room again
+_RETRY_US: Final = 1_000_000  # microseconds between two checks whether the disk has space again
 
 
 class DiskSpaceMonitor:
@@ -26,7 +26,7 @@ class DiskSpaceMonitor:
         self._broker = broker
         self._scheduler = scheduler
         self._on_refusal_change: list[Callable[[str], None]] = []
-        self._reported_refusal = ""  # why pushes are refused, as far as anybody was told
+        self._reported_refusal = ""  # why pushes are refused, as last reported
         self._timer_handle: Cancellable | None = None
 
     def on_refusal_change(self, call: Callable[[str], None]) -> None:
@@ -36,7 +36,7 @@ class DiskSpaceMonitor:
         self._on_refusal_change.append(call)
 
     def remove_segments_before(self, base: i64) -> bool:
-        """Let the journal drop segments before `base`, off the loop; False if there are none."""
+        """Have the journal remove segments before `base`, off the loop; False if there are none."""
         work = self._broker.journal.remove_segments_before(base)
         if work is None:
             return False

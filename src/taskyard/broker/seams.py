@@ -10,7 +10,7 @@ from mypy_extensions import i64, mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
-    """Not a protocol: it is asked for each command, and a class that is compiled costs half."""
+    """Not a protocol: it is read for each command, and a compiled class costs half."""
 
     def now(self) -> i64:
         """Microseconds since the Unix epoch; never less than it said before."""
@@ -67,7 +67,7 @@ class Transport(Protocol):
     """A client's connection, as the broker sees it."""
 
     def certificate_name(self) -> str:
-        """Whose certificate the client has shown; "": it has shown none."""
+        """Return the name in the client's certificate; "": it has shown none."""
         ...
 
     def write(self, data: bytes) -> None: ...

@@ -45,7 +45,7 @@ class SlowCommandLog:
     def __init__(self) -> None:
         self.threshold_us: i64 = FOREVER  # microseconds from which on a command is slow
         self.count: i64 = 0  # all there were
-        self.count_by_protocol: dict[str, int] = {}  # the same by dialect
+        self.count_by_protocol: dict[str, int] = {}  # the same by protocol
         self._recent: deque[SlowCommand] = deque()
         self._listeners: list[Callable[[SlowCommand], None]] = []
 

@@ -19,9 +19,9 @@ from taskyard.journal.head_read import BlobRead, SegmentScanRead
 if TYPE_CHECKING:
     from taskyard.broker.broker import Broker
 
-_STEP_BYTES: Final = 131_072  # bytes of carries in one go
+_STEP_BYTES: Final = 131_072  # bytes of snapshots in one step
 _MIN_STEP_BYTES: Final = 16_384  # below that it is not worth a turn
-_IDLE_PAUSE_US: Final = 5_000  # microseconds between portions while nothing else happens
+_IDLE_PAUSE_US: Final = 5_000  # microseconds between steps while nothing else happens
 
 
 class CompactionScheduler:
@@ -35,7 +35,7 @@ class CompactionScheduler:
         self._snapshot_bytes: i64 = 0
         self._step_scheduled = False
         self._timer_handle: Cancellable | None = None
-        self._idle = True  # nothing new was written since the alarm was set
+        self._idle = True  # nothing new was written since the timer was set
         self._on_damage: list[Callable[[str], None]] = []
 
     def on_damage(self, call: Callable[[str], None]) -> None:

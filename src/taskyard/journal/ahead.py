@@ -1,7 +1,8 @@
-"""Who reads the journal in order, and how much further.
+"""Finds sequential readers of the journal, and how far to read ahead of them.
 
-A stream is a reader that has gone from block to block. It shows by where its last block ends: the
-next one begins there, in the next segment too. Nothing here knows what is in memory.
+A sequential reader is a series of requests that go from block to block. It is known by where its
+last block ends: the next one begins there, in the next segment too. Nothing here knows what is in
+memory.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ class SequentialReader:
     __slots__ = ("requested_end", "steps")
 
     def __init__(self) -> None:
-        self.steps: i64 = 0  # how often it went on to the next block
-        self.requested_end: i64 = 0  # position up to which its blocks were asked for
+        self.steps: i64 = 0  # how often it used the next block
+        self.requested_end: i64 = 0  # position up to which its blocks were requested
 
     def window_blocks(self) -> i64:
         """How many blocks to have in advance: twice as many with each step, none at first."""
@@ -36,15 +37,15 @@ class SequentialReaders:
     __slots__ = ("_by_end", "steps")
 
     def __init__(self) -> None:
-        self.steps: i64 = 0  # of all streams, as a measure of age
+        self.steps: i64 = 0  # of all readers, as a measure of age
         # By the end of the last block each has used; the one that was met last is at the end.
         self._by_end: OrderedDict[int, SequentialReader] = OrderedDict()
 
     def on_block_used(self, start: i64, end: i64, last_end: i64) -> SequentialReader:
-        """Something was read that begins in the block from `start` to `end`.
+        """Note a read in the block from `start` to `end`.
 
-        `last_end` is where the last block ends that it reaches into. A large blob is one step,
-        since its blocks say nothing of what comes behind it.
+        `last_end` is where the last block ends that the read reaches into. A large blob is one
+        step, because its blocks say nothing of what is behind it.
         """
         streams = self._by_end
         stream = streams.pop(start, None)

@@ -1,9 +1,9 @@
 """Journal bytes in memory, within a budget, so that payloads need not be read back.
 
 Blocks are aligned to the start of their segment. The tail block is filled as frames are written;
-older blocks stay until room is needed, the one that was used longest ago goes first. Blocks that
-were read ahead are kept apart until they are used: nothing drives them out before.
-Nothing here knows of jobs: what is asked for is bytes at a position.
+older blocks stay until space is needed; the one that was used longest ago is dropped first. Blocks
+that were read ahead are kept apart until they are used: nothing drives them out before. Nothing
+here knows of jobs: requests are for bytes at a position.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from mypy_extensions import i64, mypyc_attr
 BLOCK_BYTES: Final = 256 * 1024
 _SHIFT: Final = 18
 _MIN_BLOCKS: Final = 4  # blocks
-_IDLE_STEPS: Final = 16  # steps of others after which a stream that makes none may have stopped
+_IDLE_STEPS: Final = 16  # steps of others after which a sequential reader may have stopped
 
 
 @mypyc_attr(acyclic=True)
 class _ReadAheadBlock:
-    """A block that was read ahead, and when, in steps of all streams."""
+    """A block that was read ahead, and when, in steps of all sequential readers."""
 
     __slots__ = ("block", "since")
 
@@ -32,10 +32,11 @@ class _ReadAheadBlock:
 
 
 class BlockCache:
-    """Its blocks are used again for others: what is read is always a copy.
+    """Blocks of the journal in memory.
 
-    Were they given back and made anew, some of them by the threads that read, the process would
-    come to hold about twice the budget.
+    The memory of a block is used again for others, so every read returns a copy. If blocks were
+    freed and made anew, some of them by the threads that read, the process would hold about twice
+    the budget.
     """
 
     __slots__ = (
@@ -64,7 +65,7 @@ class BlockCache:
         self.tail = new_block()  # the block that is being filled
         self.tail_at: i64 = 0
         self.tail_size: i64 = 0
-        self._last_block = self.tail  # the block that was used last, found without a look-up
+        self._last_block = self.tail  # the block that was used last, found without a lookup
         self._last_at: i64 = -1
 
     def held_bytes(self) -> i64:
@@ -76,13 +77,13 @@ class BlockCache:
         return self._free.pop() if self._free else new_block()
 
     def release_block(self, block: mmap) -> None:
-        """A spare block that was of no use."""
+        """Take back a block that was not needed."""
         self._free.append(block)
 
     # Writing
 
     def begin_segment(self, base: i64) -> None:
-        """What is appended from now on stands at `base`, the start of a segment."""
+        """What is appended from now on is at `base`, the start of a segment."""
         if self.tail_size:
             self._store_tail()
         self.tail_at = base
@@ -120,7 +121,7 @@ class BlockCache:
         self._blocks[at] = block
 
     def put_read_ahead(self, at: i64, block: mmap, steps: i64) -> None:
-        """The same for one that was read ahead, when all streams had made so many steps."""
+        """The same for one that was read ahead, when all readers had made so many steps."""
         if at in self._blocks or at in self._read_ahead:
             self._free.append(block)
             return
@@ -131,10 +132,10 @@ class BlockCache:
         return at in self._blocks or at in self._read_ahead or at == self.tail_at
 
     def make_room_for_read_ahead(self, coming: i64, steps: i64) -> bool:
-        """Whether one more block may be read ahead while `coming` are on their way.
+        """Whether one more block may be read ahead while `coming` are being read.
 
-        Half of the budget is for that. Blocks of streams that have stopped make room, but not
-        those of streams that go on: to be read twice they need not be read ahead.
+        Half of the budget is for that. Blocks of readers that have stopped make room, but not those
+        of readers that continue: a block that is read twice need not be read ahead.
         """
         half = self._max_blocks // 2
         while self._read_ahead and len(self._read_ahead) + coming >= half:
@@ -159,7 +160,7 @@ class BlockCache:
     # Reading
 
     def forget_before(self, before: i64) -> None:
-        """Blocks before this position are not wanted any more."""
+        """Drop the blocks before this position."""
         blocks = self._blocks
         for at in [at for at in blocks if at < before]:
             self._free.append(blocks.pop(at))
@@ -213,7 +214,7 @@ class BlockCache:
 
 
 def new_block() -> mmap:
-    """Its pages are made as they are written to, by whoever reads from the disk or appends.
+    """Return memory for a block, whose pages are made as they are written to.
 
     A bytearray is cleared at once, on the loop: 64 pages, which may take a virtual machine 3 ms.
     And its slices are bytearrays, which have to be copied once more.

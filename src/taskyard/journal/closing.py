@@ -1,9 +1,9 @@
-"""Making a journal start again whose beginning was dropped, when what was to replace it is lost.
+"""Makes a journal start again whose beginning was removed, and whose checkpoint is lost.
 
-Compaction drops segments once a Base record behind them says that all that lived there has been
-carried. Is the journal cut off before that record, a replay cannot know all. Two things help: the
-segments that are still kept for readers, if they go back far enough; else a Base record of our own,
-which says that what is known is all there is.
+Compaction removes segments once a Checkpoint behind them says that everything alive in them has a
+snapshot. If the journal is cut off before that record, a replay cannot know everything. Two things
+help: the segments that are still kept for readers, if they reach back far enough; else a Checkpoint
+of our own, which declares that what is known is everything.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class CheckpointPlan:
 def plan_checkpoint(
     directory: Disk, identity: Identity, recovery: Recovery, end: i64, last_kept: i64
 ) -> CheckpointPlan:
-    """How to begin where `recovery` could not: all from its base up to `end` is intact."""
+    """Plan how to begin where `recovery` could not: all from its base up to `end` is intact."""
     for header in recovery.retained:
         tried = _replay(directory, identity, header.base)
         # Where the damage took the first header, nothing says which record was the next.
@@ -90,7 +90,7 @@ def plan_checkpoint(
 def _replay(directory: Disk, identity: Identity, start: i64) -> Recovery:
     recovery = Recovery(directory, identity, State(EngineSettings()))
     recovery.forced_start = start
-    with contextlib.suppress(JournalCorrupt):  # it goes as far as it can
+    with contextlib.suppress(JournalCorrupt):  # it replays as far as it can
         recovery.run()
     return recovery
 
@@ -103,7 +103,7 @@ def _plan_from(directory: Disk, identity: Identity, recovery: Recovery) -> Check
     closing.epoch = state.epoch
     closing.next_id = state.next_id
     if state.is_partial_replay:
-        # A repair that was stopped may have moved away what told it these numbers.
+        # A repair that was stopped may have moved away the records with these numbers.
         closing.epoch = max(closing.epoch, identity.extent.epoch)
         closing.next_id = max(closing.next_id, identity.extent.next_id)
         for name in segment_names(directory):
@@ -155,7 +155,7 @@ def _salt_of(content: SegmentBytes) -> i64:
 
 
 def last_checkpoint_base(directory: Disk, after: i64) -> i64:
-    """The highest base that any record names which can be read behind a position; 0: none."""
+    """Return the highest base in any record that can be read behind a position; 0: none."""
     found: i64 = 0
     names = segment_names(directory)
     decoder = Decoder(blobs=False)
@@ -212,7 +212,7 @@ def rebuild_checkpoint(
 
 
 def _remove_lost_blockers(state: State, log: RecordBuffer, time: i64) -> None:
-    """Jobs that wait for one that is not known would wait for ever; they hear that it is gone."""
+    """Remove blockers that are not known: the jobs that wait for them would wait for ever."""
     for blocker in list(state.dependents):
         if state.live_job(blocker) is None:
             waiting = state.jobs.get(next(iter(state.dependents[blocker])))

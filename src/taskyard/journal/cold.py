@@ -1,8 +1,8 @@
-"""Blobs that are on disk only: read back off the loop, and ahead of those who read in order.
+"""Blobs that are on disk only: read off the loop, and ahead of sequential readers.
 
-Only bookkeeping: what `next_read` gives is run in a thread and then handed to `done`, which says
-whose bytes are complete. A block that several want is read once; reads that somebody waits for go
-first, and only so many are out at a time.
+Only bookkeeping: a thread runs what `next_read` returns, then `on_read_done` returns the requests
+that are complete. A block for several requests is read once; requested reads go before reads ahead,
+and only a few run at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from taskyard.journal.disk import Disk, File
 from taskyard.journal.segment import segment_name
 
 MAX_READS: Final = 4  # at a time: each takes a thread
-MAX_READS_AHEAD: Final = 2  # of them for what nobody waits for yet
+MAX_READS_AHEAD: Final = 2  # of them for blocks without a request yet
 _MAX_BLOCKS_PER_READ: Final = 4  # blocks that are read in one go
 
 OnRead = Callable[[bytes | None], None]
@@ -49,8 +49,8 @@ class DiskRead:
         self.end = end  # of the segment
         self.blocks: list[mmap] = []  # to be filled
         self.read_count: i64 = 0  # how many of them were
-        self.ahead = ahead  # when it was planned, nobody waited for it
-        self.wanted = not ahead  # but now somebody does
+        self.ahead = ahead  # when it was planned, there was no request for it
+        self.wanted = not ahead  # but now there is
         self._directory = directory
         self._base = base
 
@@ -80,7 +80,7 @@ class DiskRead:
 
 
 class ReadRequest:
-    """One who waits for bytes."""
+    """A request that waits for bytes."""
 
     __slots__ = ("at", "data", "first", "is_done", "missing", "on_done", "parts", "size")
 
@@ -95,7 +95,7 @@ class ReadRequest:
         self.missing: i64 = 0  # how many of those
 
     def copy_from(self, block_at: i64, block: mmap) -> None:
-        """Take what it wants of this block."""
+        """Copy what it needs of this block."""
         start = max(self.at - block_at, i64(0))
         end = min(self.at + self.size - block_at, BLOCK_BYTES)
         self.parts[(block_at - self.first) // BLOCK_BYTES] = block[start:end]
@@ -125,7 +125,7 @@ class DiskReads:
         self._requests_by_block: dict[int, list[ReadRequest]] = {}  # by each block they wait for
         self._reads_out: i64 = 0
         self._reads_ahead_out: i64 = 0
-        self._ahead_blocks: i64 = 0  # that are on their way
+        self._ahead_blocks: i64 = 0  # that are being read
         self._window: i64 = min(
             i64(MAX_WINDOW_BLOCKS), max(i64(1), cache.budget // BLOCK_BYTES // 4)
         )
@@ -144,9 +144,9 @@ class DiskReads:
         return self._cache.read(base, at, size)
 
     def request_read(self, at: i64, size: i64, then: OnRead) -> ReadRequest:
-        """Have bytes read that are not in memory, and given back by `done`.
+        """Read bytes that are not in memory; `on_read_done` returns the request then.
 
-        If they are in memory after all, it is over at once.
+        If they are in memory after all, it is complete at once.
         """
         base = self._base_of(at)
         end = self._end_of(base)
@@ -173,13 +173,13 @@ class DiskReads:
         return load
 
     def lowest_needed_position(self) -> i64:
-        """The first position that a read which is out or planned needs; -1: there is none."""
+        """Return the first position that a running or planned read needs; -1: there is none."""
         return min(self._reads_by_block) if self._reads_by_block else -1
 
     # Reading
 
     def next_read(self) -> DiskRead | None:
-        """What to read now; None if there is nothing, or enough is being read."""
+        """Return the next read to run; None if there is none, or enough are running."""
         if self._reads_out >= MAX_READS:
             return None
         if self._wanted_reads:
@@ -196,7 +196,7 @@ class DiskReads:
         return read
 
     def on_read_done(self, read: DiskRead) -> list[ReadRequest]:
-        """`read` has been run, with or without success. Gives those who need not wait longer."""
+        """Handle a read that has run, with or without success; return the complete requests."""
         self._reads_out -= 1
         if read.ahead:
             self._reads_ahead_out -= 1
@@ -251,7 +251,7 @@ class DiskReads:
             self._want_block(self._base_of(block_at), read.end, block_at)
 
     def _want_block(self, base: i64, end: i64, block_at: i64) -> None:
-        """See to it that this block comes, and soon."""
+        """Plan a requested read of this block, unless one is planned already."""
         read = self._reads_by_block.get(block_at)
         if read is None:
             self._plan_read(self._wanted_reads, base, end, block_at, False)
@@ -278,7 +278,7 @@ class DiskReads:
     # Reading ahead
 
     def _on_block_used(self, base: i64, block_at: i64, end: i64) -> None:
-        """Another block is used than the last time, and the end of what is wanted is at `end`."""
+        """Another block than the last time is used, and the requested bytes end at `end`."""
         limit = self._end_of(base)
         first_end = min(block_at + BLOCK_BYTES, limit)
         last_end = first_end
@@ -292,7 +292,7 @@ class DiskReads:
             self._plan_read_ahead(stream, last_end, window)
 
     def _plan_read_ahead(self, stream: SequentialReader, start: i64, window: i64) -> None:
-        """Plan to read what this stream will want next, unless enough is on its way."""
+        """Plan to read what this reader will need next, unless enough is being read."""
         if stream.requested_end - start > window // 2 * BLOCK_BYTES:
             return
         at = max(stream.requested_end, start)

@@ -11,7 +11,7 @@ from types import TracebackType
 
 
 class GarbageCollectionPaused:
-    """In its block nothing is collected; what is there at its end is never looked at again."""
+    """Nothing is collected in its block; objects that exist at its end are never checked again."""
 
     def __enter__(self) -> None:
         gc.disable()

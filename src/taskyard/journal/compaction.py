@@ -48,7 +48,7 @@ SCAN: Final = 1
 SNAPSHOT_ENTITIES: Final = 2
 AWAIT_CHECKPOINT: Final = 3
 
-_MIN_SPACE_BYTES: Final = 65_536  # what must be free for a portion, or a part of a small segment
+_MIN_SPACE_BYTES: Final = 65_536  # what must be free for a step, or a part of a small segment
 _SNAPSHOT_OVERHEAD_BYTES: Final = 192  # and to write one, beside its blob
 _EMPTY_FRACTION: Final = 16  # one of so many bytes may live in a segment that is as good as empty
 
@@ -60,13 +60,13 @@ class Compactor:
         self.phase: i64 = IDLE
         self.damage = ""  # why no more is compacted
         self.passes: i64 = 0
-        self.next_replay_start: i64 = 0  # the base of the journal after this pass
+        self.next_replay_start: i64 = 0  # where a replay begins after this pass
         self._core = core
         self._journal = journal
         self._decoder = Decoder(blobs=False)
-        self._scanned: i64 = 0  # frames that begin before it were looked at
-        self._next_region: i64 = 0  # the next one to look into
-        self._scan_read: SegmentScanRead | None = None  # frames that are being looked at
+        self._scanned: i64 = 0  # frames that begin before it were scanned
+        self._next_region: i64 = 0  # the next one to scan
+        self._scan_read: SegmentScanRead | None = None  # frames that are being scanned
         self._frame: i64 = 0
         self._record: i64 = 0  # of that frame
         self._at: i64 = 0  # offset of that record
@@ -74,10 +74,10 @@ class Compactor:
         self._remote_blobs: dict[int, bytes] = {}  # such blobs
         self._remote_blobs_read = False  # they were read
         self._reading = False
-        self._entities: EntitySnapshotter | None = None  # while closing
+        self._entities: EntitySnapshotter | None = None  # for the checkpoint
         self._min_space: i64 = min(i64(_MIN_SPACE_BYTES), journal.settings.segment_size // 16)
-        self._checkpoint_end: i64 = 0  # what must be durable before segments are dropped
-        # the zone that was written to when the first one was weighed
+        self._checkpoint_end: i64 = 0  # what must be durable before segments are removed
+        # the region that was written to when the first one was checked
         self._checked_region: i64 = -1
 
     # When
@@ -107,10 +107,10 @@ class Compactor:
         return journal.needs_next_segment() and self._check_first_segment_empty(after)
 
     def _check_first_segment_empty(self, after: i64) -> bool:
-        """Whether almost nothing need be carried for the first segment to go.
+        """Whether almost nothing needs a snapshot before the first segment can be removed.
 
-        However much lives behind it: its file will do for the next segment, and to write that
-        full of zeros instead takes the disk from those who wait for their records.
+        However much lives behind it: its file will do for the next segment, and to write that full
+        of zeros instead takes disk time from clients that wait for their records.
         """
         journal = self._journal
         zone = journal.end // REGION_BYTES
@@ -125,7 +125,9 @@ class Compactor:
         return rest < most and self._live_bytes_between(journal.replay_start, after) < most - rest
 
     def _ensure_space(self, size: i64) -> bool:
-        """Whether that much may be carried: on a full disk, finishing work goes before."""
+        """Whether there is space for that many bytes of snapshots: on a full disk, finishing work
+        goes before.
+        """
         core = self._core
         room = core.journal_space
         if not room.push_refusal:
@@ -134,7 +136,7 @@ class Compactor:
         return core.records.size() + size + MAX_STEP_BYTES <= room.free_bytes - kept
 
     def pace_percent(self) -> i64:
-        """Percent of the new bytes to carry: the more, the further it is behind."""
+        """Return how many bytes to write for 100 new ones: the more, the further it is behind."""
         live = max(self._core.state.compacted_size(), self._journal.settings.segment_size)
         over = max(i64(0), self.used_bytes() - self.limit_bytes())
         return 100 + min(i64(700), 600 * over // live)
@@ -167,7 +169,7 @@ class Compactor:
     # Work off the loop
 
     def next_segment_read(self) -> SegmentScanRead | None:
-        """Something to be read before the pass can go on: run it, then give it to `loaded`."""
+        """Return a read that the pass needs to continue: run it, then call `on_segment_read`."""
         if (
             self.phase != SCAN
             or self._reading
@@ -197,7 +199,7 @@ class Compactor:
             self._scanned = read.start + read.frames[-1].end
 
     def next_blob_read(self) -> BlobRead | None:
-        """The same for blobs that are not where the rest of their job is."""
+        """The same for blobs in another place than the rest of their job."""
         if (
             self.phase != SCAN
             or self._reading
@@ -248,18 +250,18 @@ class Compactor:
                 limit = journal.next_base(base)
                 end = min((zone + 1) * REGION_BYTES, limit)
                 if end < (zone + 1) * REGION_BYTES and limit < self.next_replay_start:
-                    self._scanned = limit  # the zone goes on in the next segment
+                    self._scanned = limit  # the region continues in the next segment
                 else:
                     self._next_region += 1
                 if start < end:
                     return SegmentScanRead(journal.directory, base, start, end, limit)
-                if start < limit:  # a frame that only touches the zone with its end
+                if start < limit:  # a frame that only reaches into the region with its end
                     return SegmentScanRead(journal.directory, base, start, start + 1, limit)
             else:
                 self._next_region += 1
         return None
 
-    # Portions
+    # Steps
 
     def can_step(self) -> bool:
         """Whether `step` would do something now."""
@@ -268,7 +270,7 @@ class Compactor:
         return self.phase == SNAPSHOT_ENTITIES
 
     def run_step(self, now: i64, budget: i64) -> i64:
-        """Go on for about so many bytes; gives how many it were."""
+        """Work for about so many bytes; returns how many there were."""
         spent: i64 = 0
         core = self._core
         while spent < budget and not core.state.pending_dependents and not core.read_only_reason:
@@ -288,7 +290,7 @@ class Compactor:
         return spent
 
     def _scan_frame(self, chunk: SegmentScanRead, now: i64) -> i64:
-        """Look at the records of one frame, or at the rest of them."""
+        """Scan the records of one frame, or the remainder of them."""
         if self._frame >= len(chunk.frames):
             self._scan_read = None
             return 1
@@ -346,7 +348,7 @@ class Compactor:
         return _SNAPSHOT_OVERHEAD_BYTES + size
 
     def _snapshot_jobs_with_remote_blobs(self, now: i64) -> i64:
-        """Carry the jobs whose blobs had to be read, those that are left of them."""
+        """Write snapshots of the jobs whose blobs had to be read, if they still exist."""
         spent: i64 = SCAN_COST_BYTES
         blobs = self._remote_blobs
         again: dict[int, None] = {}
@@ -387,7 +389,7 @@ class Compactor:
         compaction.snapshot_value(self._core, value, chunk.data[start : start + value.size], now)
         return _SNAPSHOT_OVERHEAD_BYTES + value.size
 
-    # Closing
+    # Checkpoint
 
     def _begin_entities(self) -> None:
         first_seq = self._journal.first_seq_of(self.next_replay_start)
@@ -397,7 +399,7 @@ class Compactor:
         self.phase = SNAPSHOT_ENTITIES
 
     def _snapshot_entity_or_end(self, remainder: EntitySnapshotter, now: i64) -> i64:
-        """Carry one thing more, or end; 0: there is no room for it."""
+        """Write a snapshot of one more entity, or end; 0: there is no space for it."""
         spent = remainder.snapshot_next(now)
         if spent == OUT_OF_SPACE:
             return 0
@@ -412,11 +414,11 @@ class Compactor:
     # The end of a pass
 
     def is_checkpoint_durable(self) -> bool:
-        """Whether the new base is durable, so that what is before it can go."""
+        """Whether the checkpoint is durable, so that what is before it can be removed."""
         return self.phase == AWAIT_CHECKPOINT and self._journal.durable >= self._checkpoint_end
 
     def finish_pass(self) -> None:
-        """From now on the journal begins at the new base."""
+        """A replay of the journal begins at the checkpoint from now on."""
         self._journal.advance_replay_start(self.next_replay_start)
         self._core.state.live_bytes.forget_before(self.next_replay_start)
         self.passes += 1

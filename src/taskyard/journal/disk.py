@@ -1,7 +1,7 @@
-"""The seam to the disk, and the real one behind it.
+"""The interface to the disk, and the real disk behind it.
 
-A `Disk` is one directory. What is written is only there for good after `File.sync`; that a file
-has come, gone or has another name, after `Disk.sync`.
+A `Disk` is one directory. What is written is durable only after `File.sync`; that a file was
+created, removed or renamed is durable after `Disk.sync`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
 _TAIL_PROBE_BYTES: Final = 65_536
 _CHUNK_BYTES: Final = 1_048_576
-# Where the file system cannot reserve room for a file; then it is written full of zeros.
+# Where the file system cannot reserve space for a file; then it is written full of zeros.
 _CANNOT_RESERVE: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
@@ -30,20 +30,20 @@ class File(Protocol):
         """The same into a buffer; gives how many bytes there were."""
 
     def sync(self) -> None:
-        """Bring all that was written to the disk. After a failure the state is unknown."""
+        """Make all that was written durable. After a failure the state is unknown."""
 
     def fileno(self) -> int:
-        """Its descriptor, for who flushes it without this object; -1: it has none."""
+        """Return its descriptor, to flush it without this object; -1: it has none."""
 
     def truncate(self, size: int) -> None: ...
 
     def allocate(self, size: int) -> None:
-        """Make it this long, with zeros, and keep the room for that; or leave it and raise."""
+        """Make it this long, with zeros, and reserve the space for that; or leave it and raise."""
 
     def size(self) -> int: ...
 
     def data_size(self) -> int:
-        """How much of it need be read: behind that there are only zeros, up to its size."""
+        """Return how much of it must be read: behind that there are only zeros, up to its size."""
 
     def close(self) -> None: ...
 
@@ -68,7 +68,7 @@ class Disk(Protocol):
     def rename(self, name: str, to: str) -> None: ...
 
     def sync(self) -> None:
-        """Bring which files there are to the disk."""
+        """Make the present set of files durable."""
 
 
 class RealFile:

@@ -1,7 +1,7 @@
-"""Segments that nobody needs any more go from the head of the journal, the oldest first.
+"""Removes segments that are not needed any more from the head of the journal, the oldest first.
 
-One of them may become the spare: its blocks are on disk already, so nothing need be written to
-make it one but its first page.
+One of them may become the next segment: its blocks are on disk already, so only its first page has
+to be written.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class RemoveSegments:
     def __init__(self, directory: Disk, bases: list[int], recycle: bool, size: i64) -> None:
         self.bases = bases  # of the segments that are to go, in order
         self.removed_count: i64 = 0  # how many of them are not there any more
-        self.recycled = False  # one of them is the spare now
-        self.reason = ""  # why not all of them could be dropped
+        self.recycled = False  # one of them is the prepared segment now
+        self.reason = ""  # why not all of them could be removed
         self._directory = directory
         self._recycle = recycle
         self._size = size
 
     def run(self) -> None:
-        """Each is gone for good before the next one goes: a crash must not leave a gap."""
+        """Remove each for good before the next one: a crash must not leave a gap."""
         try:
-            self._directory.sync()  # an earlier drop may have failed before it came to that
+            self._directory.sync()  # an earlier removal may have failed before that
             for base in self.bases:
                 self._remove_segment(segment_name(base))
         except OSError as error:
@@ -66,7 +66,7 @@ class RemoveSegments:
         directory.sync()
 
     def _is_large_enough(self, name: str) -> bool:
-        """One that was cut, or was a small one, has less room than a segment needs."""
+        """A segment that was cut, or was a small one, is shorter than a segment must be."""
         file = self._directory.view(name)
         try:
             return file.size() >= self._size
@@ -74,7 +74,7 @@ class RemoveSegments:
             file.close()
 
     def _make_next_segment(self) -> None:
-        """Only now, under a name that recovery does not look at, its header may be destroyed."""
+        """Only now, under a name that recovery ignores, its header may be destroyed."""
         file: File = self._directory.open(DRAFT)
         try:
             file.write_at(0, [_FIRST_PAGE])
@@ -88,10 +88,12 @@ class RemoveSegments:
         self.recycled = True
 
     def _load_into_page_cache(self, file: File) -> None:
-        """Who writes a part of a page that the system has let go waits until it is read back.
+        """Read the file into the page cache: to write part of a page that is not there waits for a
+        read.
 
         That would be the loop, and an old segment has only such pages. They are read into memory
-        whose own pages are made by that: to clear it first would take the interpreter for as long.
+        whose own pages are made by that: clearing it first would hold the interpreter's lock for as
+        long.
         """
         with mmap(-1, _CHUNK_BYTES) as memory, memoryview(memory) as portion:
             at: i64 = 0

@@ -6,7 +6,7 @@ from mypy_extensions import i64, mypyc_attr
 
 
 class JournalError(Exception):
-    """Base of what keeps a data directory from being used."""
+    """Base of errors that prevent the use of a data directory."""
 
 
 class DataDirectoryInUse(JournalError):
@@ -20,7 +20,7 @@ class DataDirectoryInUse(JournalError):
 
 
 class SegmentRemoved(JournalError):
-    """A segment was dropped by compaction while somebody was reading it."""
+    """Compaction removed a segment while it was being read."""
 
     def __init__(self, file: str) -> None:
         super().__init__(
@@ -31,7 +31,7 @@ class SegmentRemoved(JournalError):
 
 
 class RecordsRemoved(JournalError):
-    """A reader wants records that are not there any more."""
+    """A reader wants records that were removed."""
 
     def __init__(self, wanted: i64, first: i64) -> None:
         missed = first - wanted
@@ -62,7 +62,9 @@ class JournalCorrupt(JournalError):
 
 
 class JournalIncomplete(JournalCorrupt):
-    """All that is there is intact, but its beginning was dropped and nothing stands for it."""
+    """Everything that is left is intact, but the beginning was removed and no checkpoint replaces
+    it.
+    """
 
 
 class JournalTooNew(JournalError):

@@ -55,7 +55,7 @@ def choose_mode(flush_us: int, thread_switch_us: int) -> SyncChoice:
 
 
 def measure_flush_us(directory: str) -> int:
-    """Median microseconds of a small overwrite and its fdatasync in a file with reserved room."""
+    """Median microseconds of a small overwrite and its fdatasync in a file with reserved space."""
     path = os.path.join(directory, _PROBE)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

@@ -1,7 +1,7 @@
-"""A thread beside the event loop that flushes files and never asks for the interpreter.
+"""A thread beside the event loop that flushes files without the interpreter's lock.
 
-It is written in C and there if the compiled form was built; without it a thread of Python does the
-same, which has to get the interpreter's lock twice for each flush.
+It is written in C and exists if the compiled form was built; without it a thread of Python does the
+same, which has to get the lock twice for each flush.
 """
 
 from __future__ import annotations

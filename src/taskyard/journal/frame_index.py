@@ -9,13 +9,13 @@ from taskyard.engine.structures.weights import REGION_BYTES
 
 @mypyc_attr(acyclic=True)
 class FrameIndex:
-    """For each zone of positions, the first frame that reaches it, if only with its end."""
+    """For each region of positions, the first frame that reaches into it, if only with its end."""
 
     __slots__ = ("_last_region", "_starts")
 
     def __init__(self) -> None:
         self._starts: dict[int, int] = {}
-        self._last_region: i64 = -1  # zone that the last frame ended in
+        self._last_region: i64 = -1  # region that the last frame ended in
 
     def add(self, start: i64, end: i64) -> None:
         """A frame stands from `start` to `end`; they are added in order."""
@@ -29,7 +29,7 @@ class FrameIndex:
             zone -= 1
 
     def first_frame_start(self, zone: i64) -> i64:
-        """Where the first frame begins that reaches this zone; -1: none does."""
+        """Return where the first frame begins that reaches into this region; -1: none does."""
         return self._starts.get(zone, -1)
 
     def forget_before(self, position: i64) -> None:

@@ -89,12 +89,14 @@ def frame_header(body: bytes, first_seq: i64, count: i64, salt: i64, durable: i6
 
 
 def frame_length(data: bytes, offset: i64) -> i64:
-    """Bytes of records in what may be a frame at this offset; 0 if there is no room for one."""
+    """Return the bytes of records in a possible frame at this offset; 0 if there is no space for
+    one.
+    """
     return _u32(data, offset) if offset + FRAME_HEADER_BYTES <= len(data) else i64(0)
 
 
 def frame_at(content: SegmentBytes, offset: i64, salt: i64) -> Frame | None:
-    """The frame at this offset, unless there is none of this salt, or it is not intact."""
+    """Return the frame at this offset, unless there is none of this salt, or it is not intact."""
     body = offset + FRAME_HEADER_BYTES
     if not content.extend_to(body):
         return None
@@ -130,7 +132,7 @@ def next_frame(content: SegmentBytes, start: i64, end: i64, salt: i64) -> Frame 
 
 
 def salt_at(content: SegmentBytes, offset: i64) -> i64:
-    """The salt of what may be a frame at this offset, or 0 if there is no room for one."""
+    """Return the salt of a possible frame at this offset, or 0 if there is no space for one."""
     if not content.extend_to(offset + FRAME_HEADER_BYTES):
         return 0
     return read_i64_le(content.data, offset + _SALT_AT)
@@ -143,7 +145,7 @@ def salt_bytes(salt: i64) -> bytes:
 
 
 def written_end(content: SegmentBytes, start: i64) -> i64:
-    """Where the zeros begin that fill the rest from `start` on."""
+    """Return where the zeros begin that fill the remainder from `start` on."""
     data = content.data
     end: i64 = len(data)
     step: i64 = len(_ZEROS)
@@ -154,9 +156,9 @@ def written_end(content: SegmentBytes, start: i64) -> i64:
 
 
 def torn_end(content: SegmentBytes, start: i64, salt: i64) -> i64:
-    """Where the last frame of this salt ends that begins behind `start`, intact or not.
+    """Return where the last frame of this salt ends that begins behind `start`, intact or not.
 
-    `start` if there is none: what stands there is of an earlier use of the file.
+    `start` if there is none: what is there is of an earlier use of the file.
     """
     found: i64 = content.data.rfind(salt_bytes(salt), start + _SALT_AT)
     if found < 0:
@@ -167,7 +169,7 @@ def torn_end(content: SegmentBytes, start: i64, salt: i64) -> i64:
 
 
 def _extend(crc: int, data: bytes, start: i64, end: i64) -> i64:
-    """The checksum goes on over a part of `data`, which is copied in small pieces.
+    """Continue the checksum over a part of `data`, which is copied in small pieces.
 
     One copy of it all would be memory that is new each time; that took longer than the checksum.
     """

@@ -14,7 +14,7 @@ from taskyard.journal.segment import SEGMENT_HEADER_BYTES, BadHeader, parse_head
 class SegmentScanRead:
     """Whole frames out of one segment: those that begin from `start` on and before `end`.
 
-    Their checksums are tested: what is carried gets a new one, which must not cover up damage.
+    Their checksums are checked: a snapshot gets a new one, which must not hide damage.
     """
 
     __slots__ = ("_base", "_directory", "_end", "_limit", "data", "frames", "start")
@@ -74,7 +74,7 @@ class SegmentScanRead:
 
 
 class BlobRead:
-    """Blobs of old segments that are not where the rest of their job is."""
+    """Blobs of old segments in another place than the rest of their job."""
 
     __slots__ = ("_directory", "_wanted", "blobs")
 

@@ -52,7 +52,7 @@ class EarlierTimeline:
 
 
 class JournalExtent:
-    """What the journal had come to when this was written; it is never less after that.
+    """The extent of the journal when this was written; it is never less after that.
 
     Segments that are missing at the end leave no other trace.
     """
@@ -87,7 +87,7 @@ class Identity:
         return self.timeline
 
     def branch(self, timeline: bytes, extent: JournalExtent, now: i64) -> Identity:
-        """The same journal as far as `reach` says, and another timeline from there on."""
+        """Return the same journal up to `reach`, with another timeline from there on."""
         end = extent.end
         kept = [past for past in self.earlier if past.end < end]
         past = EarlierTimeline(self.timeline_at(end - 1), end, extent.last_seq, now)

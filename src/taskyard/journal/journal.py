@@ -39,14 +39,14 @@ from taskyard.journal.supply import SegmentAllocator
 from taskyard.journal.sync import SyncPoint, WriteFailure
 
 _TIME_AT: Final = 6  # where in a record its time stands
-_MIN_SEGMENT_BYTES: Final = 16_384  # one that a server starts with where there is no room for more
+_MIN_SEGMENT_BYTES: Final = 16_384  # one that a server starts with where there is no space for more
 _MIN_MARGIN_BYTES: Final = 8192  # a few small records fit
 _NO_NEXT_SEGMENT: Final = "no room for the next segment of the journal: "
 _NO_SPACE: Final = "no room in the journal: "
 
 
 class SegmentSpace(JournalSpace):
-    """What the engine may still say: the room of the current segment."""
+    """The space of the current segment, as the engine sees it."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Journal:
         recovery: Recovery,
         now: i64,
     ) -> None:
-        """Go on behind what was recovered, in a new segment; all before it is durable."""
+        """Continue behind what was recovered, in a new segment; all before it is durable."""
         end = recovery.end
         next_seq = recovery.next_seq
         self.settings = settings
@@ -81,7 +81,7 @@ class Journal:
         self._entropy = entropy
         self._write_failure = WriteFailure()
         self._cache = BlockCache(settings.payload_memory)
-        self.frames = recovery.frames  # of all segments from the base on
+        self.frames = recovery.frames  # of all segments from the replay start on
         self._bases: list[int] = []  # of all segments, the current one last
         self._segment_info: dict[int, tuple[int, int]] = {}  # first record of each, and its time
         for header in recovery.retained:
@@ -107,7 +107,7 @@ class Journal:
         )
         self._removal: RemoveSegments | None = None
         self._segment_size: i64 = 0  # of the current segment, as it was made
-        self._space_end: i64 = 0  # position up to which the disk has room for it
+        self._space_end: i64 = 0  # position up to which the disk has space for it
         self._segment = self._begin_segment(_MIN_SEGMENT_BYTES)
         self.records = RecordBuffer(next_seq, self._end + FRAME_HEADER_BYTES)
         self.written: i64 = self.records.end_position()
@@ -170,10 +170,10 @@ class Journal:
         return self._segment.base + self._segment_size - self._end < self._margin()
 
     def _margin(self) -> i64:
-        """What is left over at the end of a segment, and by how much one is made longer.
+        """How much is left over at the end of a segment, and by how much one is extended.
 
-        A frame that would not fit is not known of before its records come; then the segment is
-        made longer. The larger this is, the seldomer that happens.
+        The size of a frame is not known before its records are made; if it does not fit, the
+        segment is extended. The larger this is, the more seldom that happens.
         """
         return min(max(self._segment_size >> 5, _MIN_MARGIN_BYTES), self._segment_size >> 2)
 
@@ -234,19 +234,19 @@ class Journal:
         self._bases.append(base)
         self._segment_info[base] = (first_seq, created)
 
-    # Room
+    # Space
 
     def _update_space(self) -> None:
-        """What there is, and what of it finishing work must be able to rely on.
+        """Set the space that there is, and what of it is reserved for finishing work.
 
-        Once the next segment is there, that will do; until then it is a part of this one.
+        Once the next segment is prepared, that one will do; until then it is a part of this one.
         """
         self.space.free_bytes = self._space_end - self.records.start_position
         wanting = self.settings.prepare_ahead and not self._allocator.ready
         self.space.reserved_bytes = self._segment_size >> 2 if wanting else i64(0)
 
     def try_extend(self, size: i64) -> bool:
-        """Make room for that many bytes of records that are not written yet, if that can be."""
+        """Make space for that many bytes of records that are not written yet, if possible."""
         room = self.space
         if self._write_failure.reason or size > MAX_BODY_BYTES:
             room.extend_failure = self._write_failure.reason or "too much is waiting to be written"
@@ -260,7 +260,7 @@ class Journal:
         return True
 
     def _reserve(self, end: i64) -> None:
-        """Have room in the current segment up to position `end`, or raise OSError."""
+        """Reserve space in the current segment up to position `end`, or raise OSError."""
         segment = self._segment
         step = self._space_end + self._margin()
         if step > end:
@@ -291,7 +291,7 @@ class Journal:
         return size <= self.space.free_bytes
 
     def needs_next_segment(self) -> bool:
-        """Whether there is no file for the next segment, and none is being made."""
+        """Whether no next segment is prepared or being prepared."""
         return self.settings.prepare_ahead and self._allocator.needs_preparation()
 
     def prepare_next_segment(self) -> PrepareSegment | None:
@@ -302,7 +302,7 @@ class Journal:
             not self.settings.prepare_ahead
             or self._end - self._segment.base < self._segment_size // 4
         ):
-            return None  # a server that has little to do needs no more room
+            return None  # a server that has little to do needs no more space
         return self._allocator.start_preparation()
 
     def on_segment_prepared(self, work: PrepareSegment) -> None:
@@ -331,12 +331,12 @@ class Journal:
         return self._bases[0]
 
     def remove_segments_before(self, base: i64) -> RemoveSegments | None:
-        """Work that removes the segments that lie wholly before `base`, or None if there is none.
+        """Return work that removes the segments wholly before `base`, or None if there is none.
 
-        To be run in a thread and then given to `dropped`. From now on nothing can be read there;
-        segments that are being read or are not on disk yet stay, with all behind them. So does the
-        last of them until there is no spare: to write a new one full of zeros then would take the
-        disk and the processor from those who wait.
+        To be run in a thread and then passed to `on_segments_removed`. From now on nothing can be
+        read there; segments that are being read or are not on disk yet stay, with all behind them.
+        So does the last of them until no segment is prepared: to write a new one full of zeros then
+        would take disk and processor time from clients that wait.
         """
         if self._removal is not None or self._write_failure.reason:
             return None
@@ -363,13 +363,13 @@ class Journal:
         return work
 
     def _waits_to_be_reused(self, index: i64) -> bool:
-        """Whether this segment, a whole one, will do for the spare after the one that there is."""
+        """Whether this segment, a whole one, will do for the one after the prepared segment."""
         if not self.settings.prepare_ahead or self.space.push_refusal:
             return False
         return self._bases[index + 1] - self._bases[index] >= self.settings.segment_size >> 1
 
     def on_segments_removed(self, work: RemoveSegments) -> None:
-        """The work has run. What it could not remove is there again, to be dropped once more.
+        """The work has run. What it could not remove is listed again, to be removed later.
 
         OSError if the journal has failed with what follows from that.
         """
@@ -377,7 +377,7 @@ class Journal:
         for base in work.bases[: work.removed_count]:
             del self._segment_info[base]
         self._bases[:0] = work.bases[work.removed_count :]
-        self._allocator.failed = False  # there is more room than there was
+        self._allocator.failed = False  # there is more space than there was
         if work.recycled:
             self._allocator.ready = True
             self._on_next_segment_ready()
@@ -454,11 +454,11 @@ class Journal:
         return self._segment_info[base][1]
 
     def missed_records(self, next_seq: i64) -> i64:
-        """How many records are gone that a reader wants which goes on with `next_seq`."""
+        """Return how many records were removed that a reader wants from `next_seq` on."""
         return max(i64(0), self.first_seq_of(self._bases[0]) - next_seq)
 
     def retained_segments(self) -> RetainedSegments:
-        """The segments before the base, which only readers want, and the one at the base."""
+        """Return the segments before the replay start, which only readers want, and that one."""
         bases = self._bases[: bisect_right(self._bases, self.replay_start)]
         facts = [self._segment_info[base] for base in bases]
         return RetainedSegments(bases, [fact[0] for fact in facts], [fact[1] for fact in facts])
@@ -487,7 +487,7 @@ class Journal:
         return self._write_failure.reason
 
     def close(self) -> None:
-        """Write and sync what there is, and give back the room that was reserved."""
+        """Write and sync what there is, and free the space that was reserved."""
         try:
             if not self._write_failure.reason:
                 self._write_frame()

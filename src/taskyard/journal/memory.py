@@ -14,7 +14,7 @@ from typing import Final
 
 SECTOR: Final = 512
 NO_SPACE: Final = "No space left on device"
-# Operations that change what is on the disk: before and after each of them a crash may come.
+# Operations that change what is on the disk: before and after each of them there may be a crash.
 POINTS: Final = (
     "write",
     "sync",
@@ -151,7 +151,7 @@ class _SharedState:
         self.ignores_syncs = False  # a sync of a file says that it is done, and does nothing
 
     def grant(self, more: int) -> int:
-        """How many of these bytes there is room for."""
+        """Return for how many of these bytes there is space."""
         if self.capacity < 0 or more <= 0:
             return more
         return min(more, max(0, self.capacity - self.used()))
@@ -368,7 +368,9 @@ class MemoryDisk:
         self._world.faults.append(Fault("write", nth, LOST_WRITE, 0))
 
     def watch(self, watch: Watch | None) -> None:
-        """Let this one hear of every operation that changes something; what it raises is raised."""
+        """Call this before and after every operation that changes something; what it raises is
+        raised.
+        """
         self._world.watch = watch
 
     def ignore_syncs(self) -> None:
@@ -400,7 +402,7 @@ class MemoryDisk:
         self._world.broken[operation] = error
 
     def heal(self) -> None:
-        """Forget the faults that did not come, and those that stay."""
+        """Forget the faults that did not happen, and those that stay."""
         self._world.faults = []
         self._world.broken = {}
 
@@ -422,7 +424,7 @@ class MemoryDisk:
 
 
 def _keep_some_names(world: _SharedState, random: Random) -> None:
-    """Names that came or went without a sync of their directory may have made it to disk."""
+    """Names that changed without a sync of their directory may have made it to disk."""
     for path in sorted(world.names.keys() | world.stable.keys()):
         node = world.names.get(path)
         if node is world.stable.get(path) or random.random() < 0.5:

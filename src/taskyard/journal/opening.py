@@ -40,7 +40,7 @@ def open_journal(
     entropy: Entropy = os.urandom,
     stopwatch: Callable[[], float] = no_stopwatch,
 ) -> tuple[Journal, RecoveryReport]:
-    """Bring `state` to what the journal of this data directory says, and go on from there.
+    """Bring `state` to what the journal of this data directory says, and continue from there.
 
     JournalError if the directory cannot be used as it is; then nothing was changed.
     """
@@ -74,12 +74,12 @@ def _load_or_create_identity(disk: Disk, directory: Disk, entropy: Entropy, now:
 
 
 def _save_extent(disk: Disk, identity: Identity, recovery: Recovery) -> None:
-    """Note how far the journal goes, all of which is on disk by now."""
+    """Save how far the journal reaches, all of which is on disk by now."""
     if recovery.end <= identity.extent.end:
         return
     state = recovery.state
     identity.extent = JournalExtent(recovery.end, recovery.next_seq - 1, state.epoch, state.next_id)
-    # On a full disk the older note stays, which is true as well; whether one can start there is
+    # On a full disk the older extent stays, which is true as well; whether one can start there is
     # not for this to say.
     with contextlib.suppress(OSError):
         save_identity(disk, identity)

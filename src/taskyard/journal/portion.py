@@ -1,8 +1,8 @@
-"""Old records out of a journal that is being written, a portion at a time, off the loop.
+"""Old records of a journal that is being written, read a chunk at a time, off the loop.
 
-The server itself reads here, for those who want to hear what has happened: it knows what is
-durable. A portion is bounded in records and in bytes read, and says where the next one goes on,
-so that nothing has to stay open or in memory between two of them.
+The server itself reads here, for listeners that want past events: it knows what is durable. A chunk
+is bounded in records and in bytes read, and says where the next one continues, so that nothing has
+to stay open or in memory between two of them.
 """
 
 from __future__ import annotations
@@ -58,22 +58,21 @@ class JournalChunk:
         position: ChunkPosition | None,
         job: i64 = 0,
     ) -> None:
-        """`upto`: the last durable record. `place`: where the last portion has ended.
-
-        `job`: only records that may be about this one, with their blobs; a few others that have
-        the same bytes somewhere are among them.
+        """`upto`: the last durable record. `place`: where the previous chunk ended. `job`: only
+        records that may be about this one, with their blobs; a few others that have the same bytes
+        somewhere are among them.
         """
         self.records: list[Record] = []
         self.next_seq = from_seq  # all before it was given, or is no event
         self.position = position
-        self.segment_removed = False  # a segment was dropped meanwhile: ask again
+        self.segment_removed = False  # a segment was removed meanwhile: try again
         self.damage = ""
         self._directory = directory
         self._upto = upto
         self._limit = limit
         self._bytes_left: i64 = _MAX_BYTES_READ
         self._decoder = Decoder(job > 0)
-        # How its id stands in records: most frames are passed over for not having these bytes.
+        # Its id as encoded in records: most frames are passed over because they lack these bytes.
         self._needle = int(job).to_bytes(8, "little") if job > 0 else b""
 
     def run(self) -> None:
@@ -125,7 +124,7 @@ class JournalChunk:
                 if frame is None or frame.first_seq != seq:
                     break
                 if not self._read_frame(data, frame, header.base + offset):
-                    break  # the next portion goes on in this frame
+                    break  # the next chunk continues in this frame
                 at = frame.end
                 seq += frame.count
             self.position = ChunkPosition(header.base, header.salt, offset + at, seq)
@@ -135,7 +134,7 @@ class JournalChunk:
             offset += at
 
     def _read_frame(self, data: bytes, frame: Frame, position: i64) -> bool:
-        """The events of a frame; False if there was no room for all of them."""
+        """Read the events of a frame; False if there was no room for all of them."""
         at = frame.body
         seq = frame.first_seq
         needle = self._needle

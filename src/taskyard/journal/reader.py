@@ -51,14 +51,14 @@ class JournalReader:
         """`blobs`: with the records' blobs. `live`: a server may be writing it now."""
         self.directory = directory
         self.live = live
-        self.next_seq: i64 = 1  # where to go on: behind all that was given or left out
+        self.next_seq: i64 = 1  # where to continue: behind all that was returned or left out
         self._decoder = Decoder(blobs)
 
     def segments(self, from_seq: i64 = 0) -> list[SegmentHeader]:
-        """The headers of the segments from that on which has record `from_seq`, in order.
+        """Return the headers of the segments from the one with record `from_seq` on, in order.
 
-        One that is being made is left out. Those before it are not looked at, so damage in what a
-        reader has left behind does not stop it.
+        One that is being made is left out. Those before it are not read, so damage in them does not
+        stop a reader that has passed them.
         """
         headers: list[SegmentHeader] = []
         names = segment_names(self.directory)
@@ -68,7 +68,7 @@ class JournalReader:
             except FileNotFoundError:
                 if not headers:
                     raise SegmentRemoved(name) from None
-                break  # it went from the head, and those before it went first
+                break  # it was removed from the head, after those before it
             except BadHeader as error:
                 if name == names[-1]:
                     continue
@@ -103,10 +103,10 @@ class JournalReader:
         return max(header.durable, frames[-1].durable) if frames else header.durable
 
     def read(self, from_seq: i64 = 0, snapshots: bool = False) -> Iterator[JournalEntry]:
-        """The records from `from_seq` on, in order, up to the end or the last durable one.
+        """Return the records from `from_seq` on, in order, up to the end or the last durable one.
 
-        0: from the first one that is there. Carries are no events, and left out unless they are
-        wanted. LeftBehind if the next one to be given is not there any more.
+        0: from the first one that is there. Snapshot records are no events, and left out unless
+        requested. RecordsRemoved if the next one was removed.
         """
         upto: i64 = self.durable() if self.live else _NO_END
         headers = self.segments(from_seq)
@@ -132,7 +132,7 @@ class JournalReader:
     def _frames_unless_removed(
         self, header: SegmentHeader, after: SegmentHeader | None, upto: i64
     ) -> tuple[SegmentBytes, list[Frame]]:
-        """The same as _frames; LeftBehind if the segment was dropped meanwhile."""
+        """The same as _frames; RecordsRemoved if the segment was removed meanwhile."""
         try:
             return self._frames(header, after, upto)
         except SegmentRemoved:
@@ -186,7 +186,7 @@ class JournalReader:
             return True
         try:
             return highest_durable_in(self.directory, later, seq) > 0
-        except FileNotFoundError as error:  # dropped, and what comes before it with it
+        except FileNotFoundError as error:  # removed, and those before it too
             raise SegmentRemoved(segment_name(header.base)) from error
 
     def _intact(self, content: SegmentBytes, header: SegmentHeader) -> list[Frame]:

@@ -1,7 +1,7 @@
-"""The last frames as they were written, so that what was pushed a moment ago need not be looked up.
+"""The last frames as they were written, so that the payload of a recent push needs no lookup.
 
-Most jobs are taken soon after they came. A slice of the bytes that went to the disk is one copy;
-the cache, which goes by blocks, needs three steps and two copies for the same.
+Most jobs are fetched soon after their push. A slice of the bytes that were written is one copy; the
+cache, which has blocks, needs three steps and two copies for the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class RecentFrames:
     __slots__ = ("_bodies", "_limit", "_size")
 
     def __init__(self, budget: i64) -> None:
-        """`budget` is what there is for payloads in all; this takes a small part of it."""
+        """`budget` is for all payloads; this takes a small part of it."""
         self._limit: i64 = min(budget // _BUDGET_SHARE, i64(_MAX_BYTES))
         self._bodies: list[_FrameBody] = []  # oldest first
         self._size: i64 = 0

@@ -13,7 +13,7 @@ def record_starts(data: bytes, at: int, end: int) -> bytes:
     Plain integers: conversions to i64 took half of the time of the interpreted form.
     """
     out = BytesWriter()
-    last = end - 6  # where there is room for a size, a kind and a version
+    last = end - 6  # where there is space for a size, a kind and a version
     while at <= last:
         size: int = read_i32_le(data, at)
         write_i64_le(out, at)

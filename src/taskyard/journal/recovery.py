@@ -72,13 +72,13 @@ class RecoveryReport:
         self.records: i64 = 0
         self.bytes: i64 = 0
         self.seconds: float = 0.0
-        self.torn_bytes: i64 = 0  # that were cut off, since nobody had been told of them
+        self.torn_bytes: i64 = 0  # that were cut off: no client was answered about them
         self.torn_at = ""  # file and offset where that was
         self.last_time: i64 = 0  # of the last record
 
 
 def ignore_segment(_: SegmentReport) -> None:
-    """Told of each segment when nobody wants to be."""
+    """Ignore the progress."""
 
 
 class _SegmentPrefetch:
@@ -106,12 +106,14 @@ class _SegmentPrefetch:
         return self._content
 
     def wait(self) -> None:
-        """It is not wanted, but nothing may go on behind our back."""
+        """Wait for a read that is not wanted: nothing may run on in the background."""
         self._worker.join()
 
 
 class Recovery:
-    """One pass over the journal. `run` only reads; `settle` makes the disk what was read."""
+    """One pass over the journal. `run` only reads; `truncate_and_sync` makes the disk what was
+    read.
+    """
 
     def __init__(
         self,
@@ -174,10 +176,10 @@ class Recovery:
         raise JournalCorrupt(names[0], 0, self.next_seq, reason)
 
     def _select_segments(self, names: list[str]) -> list[str]:
-        """The segments to be replayed: those from the recovery base on.
+        """Return the segments to be replayed: those from the recovery base on.
 
-        The newest segment says where that was when it was made. Segments may have been dropped
-        since; then the first that is left is a base too, and a record further on says so.
+        The newest segment has the base of when it was made. Segments may have been removed since;
+        then a replay can start at the first that is left, and a checkpoint further on says so.
         """
         if not names:
             self._begin_without_segments()
@@ -209,7 +211,7 @@ class Recovery:
         begin_partial_replay(self.state, reach.end)
 
     def _retain(self, names: list[str], after: str) -> None:
-        """Segments that only readers want: damage in them is theirs to find.
+        """Keep segments that only readers want: damage in them is for the readers to find.
 
         One whose header is damaged counts as if it were empty.
         """
@@ -254,10 +256,10 @@ class Recovery:
         return report
 
     def truncate_and_sync(self) -> None:
-        """Cut off what is torn, and make sure that all that was read is on disk for good.
+        """Cut off what is torn, and sync everything that was read.
 
-        What lies behind goes first: were the cut made before, a crash in between would leave a
-        gap that looks like a missing segment.
+        Segments behind it are removed first: if the cut were made before, a crash in between would
+        leave a gap that looks like a missing segment.
         """
         for name in reversed(self.segments_behind):
             self.directory.remove(name)
@@ -373,7 +375,7 @@ class Recovery:
     def _is_complete(
         self, content: SegmentBytes, header: SegmentHeader, segment: SegmentReport, later: list[str]
     ) -> bool:
-        """Whether the segment goes on where its frames end; if not, that is the torn end."""
+        """Whether the segment ends where its frames end; if not, that is the torn end."""
         size = content.size
         end = segment.end
         if later:

@@ -1,8 +1,8 @@
-"""Making a damaged journal usable again: all before the damage stays, the rest is moved aside.
+"""Makes a damaged journal usable again: all before the damage stays, the remainder is moved aside.
 
-Nothing is deleted. The journal gets a new timeline, since sequence numbers of lost records are
-given again. Stopped at any point, a repair can be run again. Where compaction has dropped the
-beginning and the damage took what stood for it, see closing.py.
+Nothing is deleted. The journal gets a new timeline, because sequence numbers of lost records are
+used again. If a repair is stopped at any point, it can be run again. See closing.py for a journal
+whose beginning compaction has removed and whose checkpoint the damage took.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class RepairPlan:
 def plan_repair(
     disk: Disk, on_segment: Callable[[SegmentReport], None] = ignore_segment
 ) -> RepairPlan:
-    """Look at the journal; changes nothing. `told` hears of each segment."""
+    """Plan the repair of the journal; changes nothing. `told` is called for each segment."""
     directory = disk.directory(JOURNAL)
     lost_identity = ""
     try:
@@ -164,7 +164,7 @@ def _sync_kept(directory: Disk, repair: RepairPlan) -> None:
 
 
 def _extent(repair: RepairPlan) -> JournalExtent:
-    """What will be there; should the rest of the repair be cut off, the next one knows it too."""
+    """Return the extent after the repair; if the repair is stopped, the next one knows it too."""
     closing = repair.checkpoint_plan
     if closing is None:
         return JournalExtent(repair.end, repair.last_kept)

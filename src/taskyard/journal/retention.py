@@ -22,7 +22,7 @@ class RetentionLimits:
     __slots__ = ("age", "size")
 
     def __init__(self, size: i64 = 4 * 1_073_741_824, age: i64 = 72 * 3_600_000_000) -> None:
-        self.size = size  # bytes before the base of the journal; 0: nothing is kept for readers
+        self.size = size  # bytes before the replay start; 0: nothing is kept for readers
         self.age = age  # since the last record of a segment, in microseconds
 
 
@@ -40,20 +40,20 @@ class RetainedSegments:
 
 @mypyc_attr(acyclic=True)
 class RetentionPlan:
-    """Where what is kept begins, and when that should be looked at again."""
+    """Where the kept segments begin, and when to plan again."""
 
     __slots__ = ("first_kept", "recheck_at")
 
     def __init__(self, first_kept: i64, recheck_at: i64) -> None:
         self.first_kept = first_kept
-        # FOREVER: only when a reader moves, or the journal's base does
+        # FOREVER: only when a reader moves, or the replay start does
         self.recheck_at = recheck_at
 
 
 def plan_retention(
     readers: Iterable[NamedReader], spans: RetainedSegments, limits: RetentionLimits, now: i64
 ) -> RetentionPlan:
-    """The first segment that is kept, by its base; that of the replay if none is before it."""
+    """Return the base of the first segment that is kept; that of the replay if none is before it."""
     last: i64 = len(spans.bases) - 1
     live = [reader for reader in readers if reader.lease_until > now]
     wanting = [reader for reader in live if reader.next_seq < spans.first_seqs[last]]

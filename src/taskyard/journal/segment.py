@@ -12,8 +12,8 @@ file. Header, 128 bytes, little endian:
 Whatever else a later format changes, it keeps the magic, the version, the base and the checksum
 where they are, so that every older version can tell it from a damaged one.
 
-The recovery base is where replay starts, the retention base what readers may still want: both 0
-until compaction and retention write them.
+The recovery base is where replay starts, the retention base where kept segments begin: both 0 until
+compaction and retention write them.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ class SegmentHeader:
 
 
 def parse_header(content: SegmentBytes) -> SegmentHeader:
-    """The header at the start of a segment, or BadHeader with the reason.
+    """Parse the header at the start of a segment, or raise BadHeader with the reason.
 
-    JournalTooNew is none of those: whoever makes do with a damaged header must not take it for one.
+    JournalTooNew is no BadHeader: code that tolerates a damaged header must not take it for one.
     """
     if not content.extend_to(SEGMENT_HEADER_BYTES):
         raise BadHeader("the file is too short for a segment")
@@ -143,7 +143,7 @@ def segment_name(base: i64) -> str:
 
 
 def base_of(name: str) -> i64:
-    """The base that a file's name says, or -1 if it is not the name of a segment."""
+    """Return the base in a file's name, or -1 if it is not the name of a segment."""
     digits = name[: -len(SUFFIX)]
     if len(digits) != _DIGITS or not name.endswith(SUFFIX) or not digits.isdecimal():
         return -1
@@ -172,7 +172,7 @@ class Segment:
 
 
 def new_salt(entropy: Callable[[int], bytes]) -> i64:
-    """Any but 0, which is what room that was never written to has."""
+    """Return any number but 0, which is what unwritten space has."""
     salt: i64 = 0
     while not salt:
         salt = read_i64_le(entropy(8), 0)
@@ -180,10 +180,10 @@ def new_salt(entropy: Callable[[int], bytes]) -> i64:
 
 
 def create_segment(directory: Disk, header: SegmentHeader, source: str) -> Segment:
-    """A new segment in the file `source`, which has the room for it.
+    """Make a new segment in the file `source`, which has the space for it.
 
-    It gets its name last: a file without a header must not be taken for a segment, nor one that
-    was given up for the place that it would have had.
+    It gets its name last: a file without a header must not be taken for a segment, nor one that was
+    given up for the place that it would have had.
     """
     file = directory.open(source)
     try:

@@ -1,7 +1,7 @@
 """The journal's files for readers elsewhere: which segments there are, and bytes of one.
 
-Only what is durable, in whole frames, whatever replies wait for. A segment may be dropped, and its
-file used again for another one, while it is read: then nothing of it is given.
+Only what is durable, in whole frames, whatever replies wait for. A segment may be removed, and its
+file used again for another one, while it is read: then nothing of it is returned.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class SegmentRead:
             file.close()
 
     def _read(self, file: File) -> None:
-        """The header is looked at on both sides of the read: a file that is used again loses it
-        before anything else in it is overwritten.
+        """Check the header on both sides of the read: a file that is used again loses it before
+        anything else in it is overwritten.
         """
         before = file.read_at(0, SEGMENT_HEADER_BYTES)
         data = file.read_at(self._start, self._end - self._start)

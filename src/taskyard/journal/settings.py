@@ -23,4 +23,4 @@ class JournalSettings:
         self.payload_memory = payload_memory
         self.durability = durability  # what replies wait for: the broker's business
         self.prepare_ahead = prepare_ahead  # make the next segment in advance
-        self.preallocate = preallocate  # how the room of a segment is made sure of
+        self.preallocate = preallocate  # how the space of a segment is reserved

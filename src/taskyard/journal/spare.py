@@ -1,8 +1,8 @@
-"""The next segment, made ready in advance.
+"""Prepares the next segment in advance.
 
-Overwriting blocks that are on disk already is quicker to sync than filling reserved room (half to
+Overwriting blocks that are on disk already is quicker to sync than filling reserved space (half to
 three quarters of the time on ext4), and making the file takes no time when the segment is needed.
-The work is done off the loop, in small portions, so that syncs in between need not wait for all.
+The work runs off the loop, in small chunks, so that syncs in between need not wait for all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DRAFT: Final = "spare.new"  # being made, off the loop
 AT_ONCE: Final = "spare.now"  # made when it is needed, on the loop
 
 PREALLOCATE_ZERO: Final = "zero"  # write all of it, so that syncs are quick
-PREALLOCATE_RESERVE: Final = "reserve"  # only see to it that the room is there
+PREALLOCATE_RESERVE: Final = "reserve"  # only reserve the space
 
 # How a file begins that was a segment before; the rest of its first page is zeros then. So what
 # is left of its earlier header and first frame cannot be taken for those of its next use.
@@ -58,7 +58,7 @@ class PrepareSegment:
             directory.remove(DRAFT)
         file = directory.create(DRAFT, 0)
         try:
-            # All of the room first: if it is not there, nothing need be written to find out.
+            # All of the space first: if it is not there, nothing need be written to find out.
             file.allocate(self._size)
             if self._preallocate == PREALLOCATE_ZERO:
                 self._fill_with_zeros(file)

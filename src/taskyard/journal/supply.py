@@ -1,4 +1,4 @@
-"""Where the file of the next segment comes from: made in advance, left over, or made at once."""
+"""Where the next segment's file comes from: prepared in advance, left over, or made at once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SegmentAllocator:
         self.source = ""  # the file that the next segment is to be made of
 
     def needs_preparation(self) -> bool:
-        """Whether there is no spare, and none on its way."""
+        """Whether no segment is prepared, and none is being prepared."""
         return not self.ready and self._preparation is None
 
     def start_preparation(self) -> PrepareSegment | None:
@@ -103,7 +103,7 @@ class SegmentAllocator:
 
 
 def find_prepared_segment(directory: Disk, size: i64) -> bool:
-    """Whether an earlier run has left a spare of this size; another one is of no use."""
+    """Whether an earlier run has left a prepared segment of this size; others are of no use."""
     if SPARE not in directory.names():
         return False
     file = directory.view(SPARE)
@@ -115,9 +115,9 @@ def find_prepared_segment(directory: Disk, size: i64) -> bool:
 
 
 def create_at_once(directory: Disk, size: i64) -> None:
-    """A file `AT_ONCE` that a segment can be written into. On failure nothing of it is left.
+    """Create a file `AT_ONCE` that a segment can be written into; on failure nothing of it is left.
 
-    The loop waits for it, so its room is only reserved: zeros would take some 15 ms.
+    The loop waits for it, so its space is only reserved: zeros would take some 15 ms.
     """
     remove_if_exists(directory, AT_ONCE)
     file = directory.create(AT_ONCE, 0)

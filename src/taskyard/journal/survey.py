@@ -1,6 +1,6 @@
 """What is in a journal's segments, counted without applying anything: for `taskyard journal`.
 
-Segments that are only kept for readers are looked at too, and what is damaged in them is told.
+Segments that are only kept for readers are checked too, and damage in them is reported.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from taskyard.journal.segment import (
 
 
 class JournalStats:
-    """`look` reads all segments once more after a recovery has run."""
+    """`collect` reads all segments once more after a recovery has run."""
 
     def __init__(self, directory: Disk, recovery: Recovery, wanted: list[int]) -> None:
         """`wanted`: sequence numbers whose positions are to be found."""
         self.kinds: dict[int, int] = {}  # records of each kind
         self.snapshots: i64 = 0  # from the recovery base on
         self.snapshot_bytes: i64 = 0
-        self.positions: dict[int, int] = {}  # of those that were wanted and are there
+        self.positions: dict[int, int] = {}  # of those that were wanted and exist
         self.first_seq: i64 = 0  # of the first record that is there
         self.first_time: i64 = 0
         self.retained: list[SegmentReport] = []
-        self.damage: list[str] = []  # what is wrong with segments that only readers want
+        self.damage: list[str] = []  # damage in segments that only readers want
         self._directory = directory
         self._recovery = recovery
         self._wanted = sorted(set(wanted))
         self._counts_retained = False
 
     def collect(self) -> None:
-        """OSError if a segment is not there any more: a server beside has dropped it."""
+        """Count; OSError if a segment was removed by a server that runs beside."""
         recovery = self._recovery
         self._counts_retained = True
         for index, header in enumerate(recovery.retained):

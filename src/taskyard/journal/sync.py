@@ -53,7 +53,7 @@ class SyncPoint:
         return self.segments[0].file.fileno()
 
     def on_flushed(self, failure: int) -> None:
-        """Somebody else has flushed that file; `failure` is the errno of that, or 0."""
+        """Another thread has flushed that file; `failure` is the errno of that, or 0."""
         if failure:
             error = OSError(failure, os.strerror(failure))
             self._write_failure.reason = f"a sync has failed: {error}"

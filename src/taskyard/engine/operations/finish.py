@@ -78,9 +78,8 @@ CONNECTION_LOST = b"connection lost"
 BY_POLICY: Final = -1
 NEVER: Final = -2
 
-MAX_LEASES_RELEASED_AT_ONCE: Final = (
-    256  # that end when their owner disconnects; the others follow soon
-)
+# that end when their owner disconnects; the others follow soon
+MAX_LEASES_RELEASED_AT_ONCE: Final = 256
 
 
 def ack(core: Core, id: i64, owner: i64, origin: Origin, now: i64) -> Job:

@@ -1,4 +1,4 @@
-"""Who may do what: users, their secrets and permissions, and the gate they come in by.
+"""Permissions and authentication: users, their secrets, and what they may do.
 
-Dialects and HTTP ask a Principal; where principals come from is up to the server.
+Protocols ask a Principal; the server decides where principals come from.
 """

@@ -131,7 +131,7 @@ class OpenAuthenticator:
         done: Callable[[Principal | None], None],
         request: RequestRef = NO_REQUEST,
     ) -> None:
-        raise NotImplementedError  # nobody asks where there are no users
+        raise NotImplementedError  # not called where there are no users
 
     def find_by_certificate(self, certificate: str) -> Principal | None:
         return None

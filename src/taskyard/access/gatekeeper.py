@@ -107,7 +107,7 @@ class UserAuthenticator:
             return
         mark = credential_digest(self._key, name, secret)
         attempt = self._attempts.get((place.network, mark))
-        if attempt is not None:  # the same from many connections, as a client with a pool asks
+        if attempt is not None:  # the same login from many connections, as of a client with a pool
             attempt.callbacks.append(done)
             return
         guessed = credential_digest(self._key, place.network, name)

@@ -22,10 +22,10 @@ class Denied(Exception):
 
 
 class Rule:
-    """Actions that are allowed on the queues that one of the patterns fits.
+    """Actions that are allowed on the queues that match one of the patterns.
 
-    In a pattern * stands for any characters, none as well. On the server as a whole, whose name
-    is "", only the pattern * counts.
+    In a pattern * stands for any characters, none as well. On the server as a whole, whose name is
+    "", only the pattern * counts.
     """
 
     def __init__(self, patterns: list[str], actions: list[str]) -> None:
@@ -41,10 +41,10 @@ class Rule:
 
 
 def _matches(parts: list[str], name: str) -> bool:
-    """Whether the parts of a pattern stand in the name in their order, with anything between.
+    """Whether the parts of a pattern are in the name in their order, with anything between.
 
-    A part is looked for behind the one before it and never again, so that the time does not
-    depend on what a client sends: a regular expression would go back and forth.
+    Each part is searched behind the one before it and never again, so that the time does not depend
+    on what a client sends: a regular expression would go back and forth.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -73,7 +73,7 @@ class Principal:
         self, name: str = "", rules: list[Rule] | None = None, is_superuser: bool = False
     ) -> None:
         self.name = name
-        self.is_superuser = is_superuser  # may do everything, so that nobody needs to ask
+        self.is_superuser = is_superuser  # has every permission, so that no check is needed
         self.connections = 0  # that stay open and are this user's
         self._rules = rules or []
         self._cached_actions: dict[str, frozenset[str]] = {}
@@ -148,9 +148,9 @@ class Principal:
         return f"user {self.name}" if self.name else "who has not logged in"
 
 
-ANONYMOUS: Final = Principal(is_superuser=True)  # everybody, where no users are configured
+ANONYMOUS: Final = Principal(is_superuser=True)  # every client, where no users are configured
 
-# Who, which action, and on which queue ("": on the server as a whole); raises Denied.
+# Principal, action, and queue ("": the server as a whole); raises Denied.
 Allow = Callable[[Principal, str, str], None]
 
 

@@ -50,7 +50,7 @@ class UserRegistry:
         for gone in before.values():
             gone.set_rules([], False)
         self.anonymous.set_rules(users.anonymous, False)
-        # As many of each cost as there are: from the time nobody can tell whether a name is known.
+        # As many of each cost as there are, so that the time does not show whether a name is known.
         costs = [known.cost for known in self._passwords.values()] or [DEFAULT_COST]
         self._dummy_hashes = [dummy_hash(cost) for cost in costs]
 

@@ -1,8 +1,9 @@
-"""Logins of browsers: a cookie says who has logged in and until when, and is signed by the server.
+"""Logins of browsers: a cookie contains the user and until when the login is valid, and is signed
+by the server.
 
-Nothing is kept of a session: what a cookie says is believed, since nobody else can sign it. What
-the user was recognised by is part of what is signed, so that a session ends with that: with a
-password that is changed, with a token or a user that is removed.
+The server keeps nothing of a session: it trusts a signed cookie. The user's secret is part of what
+is signed, so that a session ends with it: with a password that is changed, with a token or a user
+that is removed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class SessionKey:
         self._key = b""
 
     def find(self) -> bytes:
-        """b"": there is none yet, so that nothing was ever signed."""
+        """Return the key; b"": there is none yet, so that nothing was ever signed."""
         if not self._key:
             try:
                 found = self._path.read_bytes()

@@ -30,8 +30,8 @@ class AddressThrottle(Generic[T]):
         self.network = network
         self.failures = 0
         self.last_failure_at = 0  # when it was wrong
-        self.retry_at = 0  # when it may ask again
-        self.busy = False  # somebody from there is being looked at, or is next
+        self.retry_at = 0  # when it may try again
+        self.busy = False  # a login from there is being checked, or is next
         self.queue: deque[T] = deque()
 
     def record_failure(self, now: int) -> int:

@@ -1,4 +1,4 @@
-"""The file of users: who there is, how they are recognised, what they may do. User documentation:
+"""The file of users: their names, secrets and permissions. User documentation:
 docs/security.md.
 
     [users.mailer]
@@ -95,10 +95,9 @@ def is_accessible_to_others(path: Path) -> bool:
 
 
 def save_users(path: Path, users: Users) -> None:
-    """By rename, so that whoever reads the file reads all of it; only its owner can read it.
+    """Save by renaming, so that readers always read a whole file; only its owner can read it.
 
-    Who owned it still does, and a group that could read it still can: the server may be one of
-    those.
+    It keeps its owner, and a group that could read it still can: the server may be one of those.
     """
     path = path.resolve()  # what a link leads to is replaced, not the link
     before = path.stat() if path.exists() else None

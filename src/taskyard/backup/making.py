@@ -1,7 +1,7 @@
-"""Making a backup: copy what a replay needs, replay the copy, and only then say what it is.
+"""Makes a backup: copies what a replay needs, replays the copy, and only then writes the manifest.
 
-Segments that are full never change, so one that was copied need not be copied again when others
-are dropped before their turn comes: then the journal has a later base, and less is wanted of it.
+Segments that are full never change, so one that was copied need not be copied again when others are
+removed before they were copied: then the journal begins later, and less of it is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from taskyard.journal.identity import Identity
 from taskyard.journal.recovery import Recovery
 
 CHUNK_BYTES: Final = 1 << 20
-_MAX_ATTEMPTS: Final = 20  # in which segments may be dropped before they were copied
+_MAX_ATTEMPTS: Final = 20  # in which segments may be removed before they were copied
 
 
 def ignore_progress(_: int) -> None:
@@ -47,7 +47,7 @@ def make_backup(
             copy.copy_extent(look)
             recovery = replay_copy(copy.directory, look.identity, look.end, look.last_seq)
         except (SegmentRemoved, JournalIncomplete):
-            continue  # a segment was dropped meanwhile, or a later record stands for what was
+            continue  # a segment was removed meanwhile, or a later record replaces what was
         manifest = _make_manifest(look, recovery, copy, now)
         disk.sync()
         write_manifest(disk, manifest)

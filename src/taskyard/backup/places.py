@@ -49,7 +49,7 @@ def create_directory(path: Path) -> Iterator[RealDisk]:
 
 
 def _lock_directory(partial: Path) -> int:
-    """Of an empty directory that only we fill; it goes when we end."""
+    """Lock an empty directory that only this process fills; the lock ends with it."""
     while True:
         partial.mkdir(mode=0o700, exist_ok=True)
         lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -60,7 +60,7 @@ def _lock_directory(partial: Path) -> int:
             raise TargetExists(f"another process is making {partial} now") from None
         if _is_same_directory(lock, partial):
             break
-        os.close(lock)  # it was another's, who has just ended
+        os.close(lock)  # it was of another process, which has just ended
     for left in partial.iterdir():
         if left.is_dir() and not left.is_symlink():
             shutil.rmtree(left)

@@ -159,7 +159,7 @@ def _copy_segment(
 def _write_first_segment(
     journal: Disk, identity: Identity, recovery: Recovery, entropy: Entropy, time: int
 ) -> None:
-    """A segment of the new timeline, whose only record says from where on to count."""
+    """Write a segment of the new timeline, whose only record says where numbers continue."""
     end, seq = int(recovery.end), int(recovery.next_seq)
     chance = int.from_bytes(entropy(4), "little") % _RANGE_COUNT
     epoch = int(recovery.state.epoch) + _EPOCH_GAP + chance

@@ -57,7 +57,7 @@ class BackupExtent:
 
 class BackupSource(Protocol):
     def read_extent(self) -> BackupExtent:
-        """Return what there is now."""
+        """Return the present extent."""
 
     def retain_extent(self, extent: BackupExtent) -> None:
         """Ask for this extent to be retained; called repeatedly during a copy."""
@@ -111,7 +111,7 @@ class DirectorySource:
             except FileNotFoundError as error:
                 if not found:
                     raise SegmentRemoved(name) from error
-                break  # it went from the head, and those before it went first
+                break  # it was removed from the head, after those before it
             except BadHeader as error:
                 if name != names[-1]:
                     raise JournalCorrupt(name, 0, 0, str(error)) from error
@@ -123,9 +123,9 @@ class DirectorySource:
         return found, headless
 
     def _last_frame(self, header: SegmentHeader, headless: list[str]) -> Frame | None:
-        """The last of the newest segment that is intact; all before it are, too.
+        """Return the last intact frame of the newest segment; all before it are intact, too.
 
-        What a server is just writing can look damaged, so it is looked at again.
+        What a server is just writing can look damaged, so it is checked again.
         """
         name = segment_name(header.base)
         looks = _MAX_READS
@@ -158,9 +158,8 @@ class DirectorySource:
         return content
 
     def _sync_segment(self, name: str) -> None:
-        """What was read may have been on its way to the disk: now it is durable there, too.
-
-        Where that cannot be done, it does not matter to the copy.
+        """Sync a segment that was read before it was durable. Where that cannot be done, it does
+        not matter to the copy.
         """
         with contextlib.suppress(OSError):
             file = self._directory.view(name)
@@ -202,7 +201,7 @@ def read_header_bytes(directory: Disk, name: str) -> SegmentBytes:
 
 
 def _read_checked(file: File, segment: SegmentRange, start: int, end: int) -> bytes:
-    """The header is looked at after the read: a file that is used again loses it first."""
+    """Check the header after the read: a file that is used again loses it first."""
     data = file.read_at(start, end - start)
     head = file.read_at(0, SEGMENT_HEADER_BYTES)
     try:

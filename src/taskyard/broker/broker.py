@@ -51,9 +51,8 @@ _FULL_BUFFER_BYTES: Final = 4 * 1_048_576
 # and beyond which connections with pending replies must wait
 _BACKLOG_BYTES: Final = 4 * _FULL_BUFFER_BYTES
 _MAX_COLLECT_ROUNDS: Final = 4  # most rounds of the loop that a commit waits for more commands
-_IDLE_COMMIT_US: Final = (
-    5_000  # microseconds that records without a waiting reply may stay unwritten
-)
+# microseconds that records without a waiting reply may stay unwritten
+_IDLE_COMMIT_US: Final = 5_000
 _BACKGROUND_SYNC_US: Final = 1_000_000  # and unsynced, where replies do not wait for the disk
 _PAGES_PER_GROWTH_CALL: Final = 256  # pages of the job index between two calls of on_growth
 

@@ -30,9 +30,8 @@ class TurnQueue:
         self.now: i64 = 0  # when the current turn began
         self.clock_is_current = False  # it begins now: nothing was done since the clock was read
         self._arrival_time: i64 = 0  # about when the next commands arrived
-        self.current: ClientConnection | None = (
-            None  # connection whose turn is running, if it was queued
-        )
+        # connection whose turn is running, if it was queued
+        self.current: ClientConnection | None = None
         self.current_queued_us: i64 = 0  # and how long it was queued
         self.commit_scheduled = False  # which will read the clock before long
         # The turn of which it is not known yet how long it took.

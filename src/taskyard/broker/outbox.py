@@ -101,9 +101,8 @@ class ReplyQueue:
         self._deferred_count: i64 = 0  # replies that wait for another place: see aside.py
         self.aborted = False  # nothing that waited may be seen any more
         self.awaits_commit = False  # among those the broker checks after a commit
-        self.replied_at: i64 = (
-            0  # when the last reply that waited for a slow disk was released: see convoy.py
-        )
+        # when the last reply that waited for a slow disk was released: see convoy.py
+        self.replied_at: i64 = 0
         self.returns_quickly = False  # and whether commands arrived soon after that, the last time
         self.pending_bytes: i64 = 0  # bytes of replies that wait
         self.total_bytes: i64 = 0  # bytes of all replies so far

@@ -53,7 +53,7 @@ class RetentionPlan:
 def plan_retention(
     readers: Iterable[NamedReader], spans: RetainedSegments, limits: RetentionLimits, now: i64
 ) -> RetentionPlan:
-    """Return the base of the first segment that is kept; that of the replay if none is before it."""
+    """Return the base of the first segment that is kept; that of the replay if there is none."""
     last: i64 = len(spans.bases) - 1
     live = [reader for reader in readers if reader.lease_until > now]
     wanting = [reader for reader in live if reader.next_seq < spans.first_seqs[last]]

@@ -1,7 +1,8 @@
-"""The course of one connection, whatever it speaks: command after command, replies in order.
+"""The course of one connection, the same for all protocols: command after command, replies in
+order.
 
-A command that has to wait (for a job, for a payload from disk, for the client to read) holds up
-those behind it on this connection, and nobody else. What the commands are is up to the protocol.
+A command that has to wait (for a job, for a payload from disk, for the client to read) delays those
+behind it on this connection, and no other. What the commands are is up to the protocol.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ class ProtocolConnection(ClientConnection):
         self._finish_and_close()
 
     def _finish_and_close(self) -> None:
-        """Answer what has arrived without waiting for jobs to come, and close."""
+        """Answer what has arrived without waiting for jobs, and close."""
         self.closing_after_replies = True
         waiter = self.waiter
         if waiter is not None:

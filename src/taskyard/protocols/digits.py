@@ -60,8 +60,9 @@ def digit_count(number: i64) -> i64:
 
 
 def number_at(text: bytes, start: i64) -> tuple[i64, i64]:
-    """The number whose digits begin there, and where they end; -1 if there are none, many, or a 0
-    too much."""
+    """Return the number whose digits begin there, and where they end; -1 if there are none, many,
+    or a 0 too much.
+    """
     at = start
     end: i64 = len(text)
     number: i64 = 0

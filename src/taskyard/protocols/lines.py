@@ -18,10 +18,10 @@ class LineBuffer:
 
     def __init__(self, limit: i64) -> None:
         self._limit = limit
-        self._single_line: bytes | None = None  # the one line that there is, if there is no other
+        self._single_line: bytes | None = None  # the only line, if there is no other
         self._lines: list[bytes] = []
         self._next: i64 = 0  # of these, the first that was not taken
-        self._partial: list[bytes] = []  # pieces of a line whose end has not come
+        self._partial: list[bytes] = []  # pieces of a line whose end has not arrived
         self.partial_bytes: i64 = 0
         self.size: i64 = 0  # bytes of complete lines that were not taken yet
 
@@ -45,7 +45,9 @@ class LineBuffer:
                 raise LineTooLong
 
     def _accept_single_line(self, data: bytes) -> bool:
-        """As most of what clients send that wait for each reply: there is nothing to be split."""
+        """Accept input of one whole line, as from most clients that wait for each reply: there is
+        nothing to split.
+        """
         end: i64 = len(data) - 1
         if not 0 <= end <= self._limit or data[end] != _LINE_FEED:
             return False

@@ -15,7 +15,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def parse_time(moment: str) -> int:
-    """A time with a zone; what lies before the epoch is the epoch."""
+    """Parse a time with a zone; a time before the epoch is the epoch."""
     if not _RFC_3339.fullmatch(moment):
         raise ValueError(f"not a time with a zone: {moment}")
     return max(0, (datetime.fromisoformat(moment.upper()) - _EPOCH) // _MICROSECOND)

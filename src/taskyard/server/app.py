@@ -410,7 +410,7 @@ class Server:
             return mode
         try:
             choice = choose_sync_mode(data)
-        except OSError as error:  # a full disk is no reason not to finish what there is
+        except OSError as error:  # a full disk is no reason not to finish
             log.warning("disk flush not measured: %s", error)
             return "thread"
         log.info(

@@ -24,7 +24,7 @@ MAX_MESSAGE_CHARS: Final = 500  # characters of what it says at last
 class ProcessResult:
     code: int  # less than 0: it was ended
     output: bytes
-    message: str  # the last that it has said, as people want to hear it
+    message: str  # the last line of its output, for people
 
 
 class OneShotProcess:
@@ -65,7 +65,7 @@ class OneShotProcess:
             ended = self._run_process()
         except OSError as error:
             ended = ProcessResult(-1, b"", f"it cannot be started: {error}")
-        # The loop may have been closed meanwhile, and then nobody wants to know.
+        # The loop may have been closed meanwhile, and then the result is not needed.
         with contextlib.suppress(RuntimeError):
             self._call_on_loop(self._on_done, ended)
 

@@ -15,11 +15,11 @@ from typing import Final
 
 _CLOCK_MONOTONIC: Final = 1
 _SECOND_US: Final = 1_000_000
-_ROUNDING_SECONDS: Final = 0.0015  # seconds by which an alarm of the loop may be early: see loop.py
+_ROUNDING_SECONDS: Final = 0.0015  # seconds by which a timer of the loop may be early: see loop.py
 
 
 class _TimerSpec(ctypes.Structure):
-    """`struct itimerspec`: an interval, which is not used, and the time until it rings."""
+    """`struct itimerspec`: an interval, which is not used, and the time until it fires."""
 
     _fields_ = (
         ("interval_seconds", ctypes.c_long),

@@ -29,12 +29,12 @@ class JournalReaderLease:
         self._name = name
         self._broker = broker
         self._scheduler = scheduler
-        self._reported_seq = 0  # the record it wants next, as it says; 0: it has said nothing yet
+        self._reported_seq = 0  # the next record, as the process reports; 0: no report yet
         self._lease_us = min(max(int(broker.retention.limits.age), _MIN_LEASE_US), _MAX_LEASE_US)
         self._next_commit_at = 0  # not before
         self._last_error = ""
         self._lag_tracker = LagTracker()
-        self._checked_seq = 0  # the last durable record at the last look
+        self._checked_seq = 0  # the last durable record at the last check
         self._timer_handle: Cancellable | None = None
 
     def start(self) -> None:
@@ -76,7 +76,7 @@ class JournalReaderLease:
         wanted, durable = self.next_seq(), int(self._broker.journal.durable_seq)
         if (
             durable == self._last_commit_seq()
-        ):  # the record of its own commit, which nobody waits for
+        ):  # the record of its own commit, which no reply waits for
             durable -= 1
         age = self._lag_tracker.age_us(wanted, durable, int(self._broker.clock.now()))
         return max(0, durable + 1 - wanted), age / SECOND
@@ -118,7 +118,7 @@ class JournalReaderLease:
         return self.next_seq() <= self._checked_seq and self._last_commit_seq() < self._checked_seq
 
     def _commit_position(self, next_seq: int) -> None:
-        """Registering does it: a known reader never goes back by that, but a new one can."""
+        """Commit by registering: a known reader never goes back by that, but a new one can."""
         broker = self._broker
         now = broker.begin_turn()
         refused = ""
@@ -127,7 +127,7 @@ class JournalReaderLease:
             if known is not None and next_seq < int(known.next_seq):
                 broker.engine.drop_reader(self._name, SYSTEM_ORIGIN, now)
             broker.engine.register_reader(self._name, next_seq, self._lease_us, SYSTEM_ORIGIN, now)
-        except TaskyardError as error:  # a full disk, say; a later look tries again
+        except TaskyardError as error:  # a full disk, say; a later check tries again
             refused = str(error)
         broker.end_turn()
         self._next_commit_at = int(now) + _COMMIT_INTERVAL_US

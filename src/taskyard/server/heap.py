@@ -1,9 +1,9 @@
 """Tells the C library's malloc to keep freed memory for a while.
 
-By default a buffer of some 100 kB comes from the system as a mapping of its own, and room at the
-end of the heap goes back once there is twice as much. A loaded server then gets the frames of its
-journal and long replies in fresh pages, each of them a page fault: on a virtual machine whose host
-has taken those pages back, they cost more than what is done with the buffer.
+By default malloc gets a buffer of some 100 kB from the system as a mapping of its own, and returns
+space at the end of the heap once there is twice as much. A loaded server then gets the frames of
+its journal and long replies in fresh pages, each of them a page fault: on a virtual machine whose
+host has reclaimed those pages, they cost more than what is done with the buffer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LARGE_BYTES: Final = 4 * 1_048_576
 
 
 def tune_malloc() -> None:
-    """Where the C library has no such settings, it goes without."""
+    """Do nothing where the C library has no such settings."""
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-# notes; beyond it every other one goes, and there are half as many from then
+# samples; beyond it every other one is dropped, and there are half as many from then
 _MAX_SAMPLES: Final = 4096
 _MIN_SPACING_US: Final = 1_000_000  # microseconds between two of them
 
@@ -35,7 +35,7 @@ class LagTracker:
             self._spacing_us = max(2 * self._spacing_us, _MIN_SPACING_US)
 
     def drop_samples_before(self, next_seq: int) -> None:
-        """Nobody asks for what is before that any more; the last note stays."""
+        """Drop samples that are not needed any more; the last one stays."""
         passed = min(bisect_left(self._seqs, next_seq), len(self._seqs) - 1)
         if passed > 0:
             del self._times[:passed]
@@ -48,6 +48,6 @@ class LagTracker:
         if next_seq > durable_seq:
             return 0
         index = bisect_left(self._seqs, next_seq)
-        if index == len(self._seqs):  # it has come since the last note
+        if index == len(self._seqs):  # it is newer than the last sample
             return 0
         return max(0, now - self._times[index])

@@ -26,7 +26,7 @@ RESTART_POLICY = RestartPolicy()
 
 
 class LakeStatus(msgspec.Struct, frozen=True):
-    """What the process says after each batch, as far as it is wanted here."""
+    """What the process reports after each batch, as far as the server needs it."""
 
     next_seq: int = 0  # 0: it does not know yet
     state: str = "running"
@@ -76,7 +76,7 @@ class LakeSupervisor:
         self._process.start()
 
     async def stop(self) -> None:
-        """Come back when it has ended; what it has reported until then is committed."""
+        """Return when the process has ended; what it has reported until then is committed."""
         self._process.stop()
         await self._process_stopped.wait()
         self._process.join()

@@ -53,7 +53,7 @@ class LakeRequests:
         return True
 
     def make_report(self) -> None:
-        """One at a time: whoever asks while it is being written gets that one."""
+        """Run one at a time: a request while a report is being written gets that one."""
         if self._report_process is not None or self._stopping:
             return
         self._report_error = ""
@@ -77,7 +77,7 @@ class LakeRequests:
         return view
 
     def stop(self) -> None:
-        """What is going on comes to nothing."""
+        """Kill the processes that run."""
         self._stopping = True
         self._queued_lookups.clear()
         for errand in (self._lookup, self._report_process):

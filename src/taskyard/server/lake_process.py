@@ -1,7 +1,7 @@
-"""The process that fills the lake: started, listened to, started again when it dies, and ended.
+"""The process that fills the lake: started, read, started again when it dies, and ended.
 
-A thread of its own does all of that, since to start a process and to wait for one hold up whoever
-does it. The process has a session of its own, so that its descendants can be ended with it. Its
+A thread of its own does all of that, because starting a process and waiting for one block the
+caller. The process has a session of its own, so that its descendants can be ended with it. Its
 standard input never has anything to read, and ends with the server, however that ends: see
 cli/lake_child.py. Its standard output has lines of JSON, its standard error is for the log.
 """
@@ -39,7 +39,7 @@ class RestartPolicy:
     first_pause: float = 1.0  # before it is started again; doubled each time
     max_pause: float = 300.0
     healthy_after: float = 60.0  # how long it must have run for the pauses to begin anew
-    stop_timeout: float = 10.0  # from being told to end to being made to
+    stop_timeout: float = 10.0  # from the request to end to the kill
     # for what its descendants then do, such as to remove their files
     group_exit_timeout: float = 3.0
 
@@ -69,7 +69,7 @@ class LakeProcess:
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell it to end, and not to be started again; the listener hears of its end."""
+        """End it, and do not start it again; the listener is notified of its end."""
         with self._lock:
             if self._process is not None and not self._stopping.is_set():
                 self._process.terminate()
@@ -150,7 +150,7 @@ class LakeProcess:
 
 
 def _read_lines(pipe: IO[bytes] | None, each: Callable[[bytes], None]) -> threading.Thread:
-    """Hear all lines of a pipe in a thread, up to its end."""
+    """Read all lines of a pipe in a thread, up to its end."""
     assert pipe is not None
 
     def hear() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from taskyard.broker.fatal import is_fatal
 from taskyard.server.logs import log
 
-_EXIT_CODE: Final = 70  # EX_SOFTWARE: whoever supervises it may start it again
+_EXIT_CODE: Final = 70  # EX_SOFTWARE: a supervisor may start it again
 
 
 def install_crash_handler(loop: asyncio.AbstractEventLoop) -> None:

@@ -2,7 +2,7 @@
 
     log.info("listening", extra=fields(dialect="masenko", port=12345))
 
-Everything logs under "taskyard"; other libraries are heard from WARNING on.
+Everything logs under "taskyard"; other libraries are logged from WARNING on.
 """
 
 import json

@@ -12,7 +12,7 @@ from taskyard.broker.seams import Cancellable, Clock
 from taskyard.journal.flusher import make_flusher
 from taskyard.server.fine_timer import TimerfdTimer
 
-# Four cold reads, a read of compaction, one for those who listen to events, the next segment or the
+# Four disk reads, a read of compaction, one for listeners to events, the next segment or the
 # end of old ones, two checks of passwords, a report that is read, and a sync, which must not wait
 # for any of the others.
 _THREAD_COUNT: Final = 11
@@ -21,10 +21,10 @@ OnDone = Callable[[BaseException | None], None]
 
 
 class AsyncioScheduler:
-    """Scheduler on an asyncio loop; blocking work goes to a few threads of its own.
+    """Scheduler on an asyncio loop; blocking work runs in a few threads of its own.
 
-    They are there from the beginning: to start one holds up the loop until it runs, which took
-    38 ms on a busy machine.
+    They exist from the beginning: starting one blocks the loop until it runs, which took 38 ms on a
+    busy machine.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
@@ -48,7 +48,7 @@ class AsyncioScheduler:
 
     def call_at(self, when: int, call: Callable[[], None]) -> Cancellable:
         # The loop counts whole milliseconds, from the one that has begun: half of one is for
-        # rounding up, and one for that, so that the time has come when it rings.
+        # rounding up, and one for that, so that the time has come when it fires.
         delay = max(0, when - self._clock.now()) / 1_000_000
         return self._loop.call_later(delay + 0.0015 if delay else 0, call)
 
@@ -87,13 +87,13 @@ class AsyncioScheduler:
             failure: BaseException | None = None
             try:
                 work()
-            except BaseException as error:  # whatever it is, the loop must hear of it
+            except BaseException as error:  # whatever it is, the loop must be notified of it
                 failure = error
             self._loop.call_soon_threadsafe(done, failure)
-            del item, work, done, failure  # not to be kept until the next work comes
+            del item, work, done, failure  # not to be kept until the next work
 
     def close(self) -> None:
-        """Wait for what was asked for."""
+        """Wait for the work that was started."""
         self._precise_timer.close()
         if self._flusher is not None:
             self._loop.remove_reader(self._flusher.fileno())

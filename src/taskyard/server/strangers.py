@@ -2,7 +2,7 @@
 
 Each client has `--login-timeout` to log in, counted from the start of its connection. When the
 server is full, the oldest connection without a login makes room for a new one. One timer serves all
-of them; a client that has logged in is recognized as known when its time is over.
+of them; that a client has logged in is found when its time is over.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from taskyard.broker.receiver import AUTHENTICATED, AUTHENTICATING
 from taskyard.broker.seams import Cancellable, Scheduler
 from taskyard.server.net.connection import Connection
 
-_MAX_EVICTION_CHECKS: Final = 64  # connections that are looked at for one that may go
+_MAX_EVICTION_CHECKS: Final = 64  # connections that are checked for one to close
 _MAX_EVICTED: Final = 16  # that were sent away for others, and still have their descriptors
 
 
@@ -33,7 +33,7 @@ class LoginTimeouts:
         self._scheduler = scheduler
         self._timeout_us = timeout_us
         self._needs_login = needs_login
-        self._waiting_since: dict[Connection, int] = {}  # in the order in which they came
+        self._waiting_since: dict[Connection, int] = {}  # in the order in which they connected
         self._evicted: set[Connection] = set()
         self._timer_handle: Cancellable | None = None
         self._stopped = False

@@ -37,7 +37,7 @@ def make_context(settings: Settings) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.num_tickets = 1  # a client gets another one each time it comes
+    context.num_tickets = 1  # a client gets another one with each connection
     _load_certificate(context, certificate, settings.tls_key)
     if settings.tls_client_ca is not None:
         _load_client_ca(context, settings.tls_client_ca)
@@ -107,10 +107,10 @@ def _ssl_error_text(error: ssl.SSLError) -> str:
 
 
 def holder_name(certificate: dict[str, Any] | None) -> str:
-    """Who a certificate that was verified belongs to; "": it does not say, or there is none.
+    """Return the holder of a verified certificate; "": it names none, or there is no certificate.
 
-    That is the common name, or where there is none the first DNS name. One that has several
-    common names says nothing: it would depend on the reader which of them counts.
+    That is the common name, or where there is none the first DNS name. A certificate with several
+    common names has no holder: it would depend on the reader which of them counts.
     """
     if not certificate:
         return ""

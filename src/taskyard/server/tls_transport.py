@@ -39,10 +39,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         connection.tls_transport = self
         self._handshake_seconds = handshake_seconds  # seconds for the handshake
         self._socket: asyncio.Transport | None = None
-        # as long as the connection is not told
+        # as long as the connection is not notified
         self._handshake_timer: asyncio.TimerHandle | None = None
         self._input_ended = False  # the client has closed its half
-        self._output_ended = False  # we have closed ours, and what still comes is dropped
+        self._output_ended = False  # we have closed ours, and further input is dropped
         self._closing = False
         self._certificate_name = ""
 
@@ -61,8 +61,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._read_decrypted()
 
     def eof_received(self) -> bool:
-        """With a word of farewell or without: requests tell their own length, so that one that was
-        cut short is never taken for a whole one, and the others can be answered."""
+        """Accept an end with or without close_notify: requests contain their own length, so that
+        one that was cut short is never taken for a whole one, and the others can be answered.
+        """
         if self._handshake_timer is not None:
             return False
         self._on_eof()
@@ -90,7 +91,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # Handshake
 
     def _continue_handshake(self) -> bool:
-        """Go on with that; whether it is done."""
+        """Continue the handshake; return whether it is done."""
         try:
             self._tls.do_handshake()
             name = holder_name(self._tls.getpeercert())
@@ -139,7 +140,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         ended = False
         failure: ssl.SSLError | None = None
         try:
-            # To be told that there is no more is an exception, which costs more than to ask.
+            # To read when there is nothing raises an exception, which costs more than to check.
             while self._incoming.pending or self._tls.pending():
                 part = self._tls.read(_MAX_RECORD_BYTES)
                 if not part:
@@ -155,7 +156,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         if self._outgoing.pending:
             self._write_encrypted()
         if failure is not None:
-            self._output_ended = True  # what came before it counts, but there is no way back
+            self._output_ended = True  # input before it counts, but nothing can be sent any more
         if parts and self._connection is not None:
             self._connection.data_received(parts[0] if len(parts) == 1 else b"".join(parts))
         if failure is not None:

@@ -107,7 +107,7 @@ class HttpApplication:
             history=History(self.stats_sampler, scheduler),
             allow=allow,
         )
-        self.api = Router(api.routes_without_cookies())  # by itself, for who has no need of HTTP
+        self.api = Router(api.routes_without_cookies())  # by itself, for use without HTTP
         metrics = MetricsPage(
             broker,
             scheduler,
@@ -169,7 +169,7 @@ class HttpApplication:
         return refusal or self._identify(request, later)
 
     def _open_connections(self) -> dict[str, int]:
-        """How many are open now, by dialect."""
+        """Return how many are open now, by protocol."""
         return {
             **{
                 traffic.protocol_name: int(traffic.open_connections)
@@ -227,7 +227,7 @@ class HttpApplication:
 def _browser_sessions(
     settings: Settings, broker: Broker, authenticator: Authenticator
 ) -> BrowserSessions | None:
-    """Logins of browsers, where there is somebody to log in."""
+    """Make the sessions of browsers, where there are users that can log in."""
     if not authenticator.has_users:
         return None
     key = SessionKey(settings.data / KEY_FILE)

@@ -188,7 +188,7 @@ def encode_response(response: GloveboxResponse) -> bytes:
     assert isinstance(response, Error)
     code = response.code
     key = response.key
-    if code >= BAD_REQUEST:  # there are three codes in this form, so the key says the rest
+    if code >= BAD_REQUEST:  # there are three codes in this form, so the key has the rest
         key = f"{CODE_NAMES[code]}:{key}"
         code = PERMISSION_DENIED
     return _encode_header(_ERROR) + _u64(response.label) + _u32(code) + _text(key)

@@ -1,8 +1,8 @@
 """Glovebox: labelled requests over a WebSocket, in JSON or bincode.
 
-A request that has to wait holds up nobody: its answer carries its label. What a client fetches is
-held by its session, which is its connection, or outlives it if the client asks for that. Knows
-whole messages and whole frames; the WebSocket itself is the listener's. User documentation:
+A request that has to wait delays no other: its answer has its label. A client's session holds what
+it fetches; the session is its connection, or outlives it if the client asks for that. Knows whole
+messages and whole frames; the WebSocket itself is the listener's. User documentation:
 docs/glovebox.md.
 """
 
@@ -71,7 +71,7 @@ class Glovebox:
         principal: Principal = ANONYMOUS,
         accept: Callable[[], None] | None = None,
     ) -> GloveboxConnection:
-        """Greet a new client.
+        """Send hello to a new client.
 
         A session that cannot be kept is refused with a TaskyardError; once `accept` was called,
         nothing is refused any more.

@@ -117,7 +117,8 @@ class GloveboxConnection(ProtocolConnection):
         self._waiters: dict[int, Waiter] = {}
         self._unread_output_bytes: i64 = 0  # bytes sent although the client does not read
         self._disk_reads: i64 = 0  # messages that are being read back from disk
-        # By queue: pops behind one whose message is being read back. All of them would read it.
+        # By queue: pops behind one whose message is being read from disk. All of them would read
+        # it.
         self._pops_behind_read: dict[bytes, deque[tuple[PendingFetch, FetchRequest]]] = {}
         self._detached = False  # waits for nothing more, and the session is no longer its
 
@@ -160,7 +161,7 @@ class GloveboxConnection(ProtocolConnection):
         self._on_message(True, data)
 
     def on_pong(self, data: bytes) -> None:
-        """A pong has come: the client has read all that was sent before its ping."""
+        """Handle a pong: the client has read all that was sent before its ping."""
         letters = self.notice_tracker
         if letters is None or self._detached or len(data) != 8:
             return
@@ -303,7 +304,7 @@ class GloveboxConnection(ProtocolConnection):
         return 0 if frames is None else frames.partial_message_bytes()
 
     def send_error(self, text: str) -> None:
-        """There is no request that it would be the answer to."""
+        """Send nothing: there is no request that it would be the answer to."""
 
     def discard_input(self) -> None:
         self._input.clear()
@@ -397,7 +398,7 @@ class GloveboxConnection(ProtocolConnection):
     def _fetch_or_pop(
         self, pending: PendingFetch, request: FetchRequest, seconds: float | None, option: str
     ) -> None:
-        """Answer with a message, at once or when there is one, or with none after the timeout."""
+        """Answer with a message, now or when there is one, or with none after the timeout."""
         pending.timeout = 0 if seconds is None else microseconds(option, seconds)
         pending.option = option
         self._fetch_or_wait(pending, request)
@@ -433,8 +434,9 @@ class GloveboxConnection(ProtocolConnection):
         return True
 
     def _try_read_first(self, pending: PendingFetch, request: FetchRequest) -> bool:
-        """Whether the message that is to be popped has to be read back: it is popped after that,
-        since nobody would have it if that cannot be done."""
+        """Whether the message of this pop has to be read from disk first: if that fails after the
+        pop, no client would have it.
+        """
         job = self.engine.next_job(request, self.now)
         if job is None or self.broker.cached_payload(job) is not None:
             return False
@@ -466,7 +468,7 @@ class GloveboxConnection(ProtocolConnection):
             self._glovebox.check_permission(self.principal, TAKE, queue)
             if (
                 payload is None or engine.next_job(request, self.now) is not job
-            ):  # somebody was quicker
+            ):  # another client was quicker
                 self._fetch_or_wait(pending, request)
                 return
             engine.fetch(request, self.now)
@@ -521,7 +523,7 @@ class GloveboxConnection(ProtocolConnection):
             Notice(request.label, STAGE_INDEX_READY), PROMISED, self.engine.records.end_position()
         )
 
-    # Messages on their way
+    # Messages being sent
 
     def _deliver_message(self, pending: PendingFetch, job: Job, payload: bytes | None) -> None:
         """`payload` is None if it is not known to be in memory."""
@@ -544,7 +546,7 @@ class GloveboxConnection(ProtocolConnection):
         """Which durability the message waits for: always its own push, its assignment as the client
         asks.
 
-        Who has popped it and said nothing gets the promise that an acknowledgement would give.
+        A pop without a level gets the promise that an acknowledgement would give.
         """
         position = self.engine.records.end_position()
         if pending.sync == UNSPECIFIED:
@@ -582,7 +584,7 @@ class GloveboxConnection(ProtocolConnection):
             self._refuse(label, BAD_REQUEST, str(refusal))
 
     def _refuse(self, label: int, code: int, key: str) -> None:
-        # An error may tell of a change that is not on disk yet, so it waits like any reply.
+        # An error may show a change that is not on disk yet, so it waits like any reply.
         self.current_command.errors += 1
         self._send_response(
             Error(label, code, key[:MAX_ERROR_KEY_CHARS]),
@@ -599,7 +601,7 @@ class GloveboxConnection(ProtocolConnection):
         return encode_frame(TEXT, glovebox_messages.encode_response(response))
 
     def _send_frame(self, data: bytes, level: i64, position: i64) -> None:
-        if self.output_blocked:  # what is not an answer comes all the same, but not without end
+        if self.output_blocked:  # what is not an answer is sent all the same, but not without end
             self._unread_output_bytes += len(data)
             if self._unread_output_bytes > self._glovebox.output_limit:
                 self.reply_queue.abort()

@@ -24,10 +24,10 @@ class ConnectOptions:
 
 
 def parse_connect_headers(headers: dict[str, str]) -> ConnectOptions:
-    """From the headers of the upgrade, whose names are in lower case here.
+    """Parse the headers of the upgrade, whose names are in lower case here.
 
-    An id that cannot be one is treated as one that nobody has: the client gets a new session, and
-    sees so by the id that it is greeted with.
+    An invalid id is treated as an unknown one: the client gets a new session, and sees so by the id
+    in the hello.
     """
     id = headers.get("reconnect-as", "").strip()
     known = id.isascii() and id.isdigit() and len(id) <= 20 and int(id) <= MAX_U64

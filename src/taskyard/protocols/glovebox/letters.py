@@ -39,7 +39,7 @@ class NoticeTracker:
             del self._pings[next(iter(self._pings))]
 
     def confirm(self, number: int) -> bool:
-        """The ping with this number came back; False if none is out."""
+        """Handle the pong with this number; False if no ping had it."""
         numbers = self._pings.pop(number, None)
         if numbers is None:
             return False

@@ -151,7 +151,9 @@ def _u64(value: int) -> int:
 
 
 def _label_of(text: bytes) -> int:
-    """The label of a message that is otherwise bad, so that its sender can tell which it was."""
+    """Return the label of a message that is otherwise bad, so that its sender can tell which it
+    was.
+    """
     try:
         return _u64(_decode_label(text).label or 0)
     except _MALFORMED:

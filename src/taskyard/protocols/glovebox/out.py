@@ -15,8 +15,8 @@ from taskyard.broker.broker import SYNC, WRITE, Broker
 from taskyard.broker.outbox import ReplyQueue
 from taskyard.broker.seams import Scheduler
 
-# When a frame may go: at once, with the answers that keep the server's promise, when all up to its
-# mark has been written, or when it has been synced.
+# When a frame may be sent: at once, with the answers that keep the server's promise, when all up to
+# its position has been written, or when it has been synced.
 NOW: Final = 0
 PROMISED: Final = 1
 WRITTEN: Final = 2
@@ -33,11 +33,11 @@ class DurabilityOutput:
         self._written = DeferredReplies(broker, reply_queue, broker.written_waiters)
         self._synced = DeferredReplies(broker, reply_queue, broker.synced_waiters)
         self._hello_position = hello_position
-        self._owed_position: i64 = 0  # what was sent before the rest waits for that to be synced
+        self._owed_position: i64 = 0  # position that must be synced before what was sent behind it
         self._flush_scheduled = False
 
     def send_owed_notices(self, frames: list[bytes], position: i64) -> None:
-        """What is owed from before goes first, and all of it is durable by then."""
+        """Send first what is owed from before; all of it is durable by then."""
         broker = self._broker
         for frame in frames:
             self.send(frame, SYNCED, position)
@@ -71,7 +71,7 @@ class DurabilityOutput:
         self.schedule_flush()
 
     def schedule_flush(self) -> None:
-        """One write for all that the rest of this turn brings."""
+        """Make one write of all frames of the rest of this turn."""
         if not self._flush_scheduled:
             self._flush_scheduled = True
             self._scheduler.call_soon(self._flush)

@@ -1,6 +1,6 @@
 """What Glovebox's clients and server say to each other, whichever way it is encoded.
 
-Plain data. Ranges that belong to the protocol's types are the codecs' business; what a value means
+Plain data. The codecs check ranges that belong to the protocol's types; what a value means
 is the dialect's.
 """
 
@@ -38,7 +38,7 @@ MAX_U64: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
 class MalformedMessage(Exception):
-    """A message that is none; `label` is the one it carries, as far as that could be read."""
+    """A message that cannot be parsed; `label` is its label, as far as that could be read."""
 
     def __init__(self, reason: str, label: int = 0) -> None:
         super().__init__(reason)

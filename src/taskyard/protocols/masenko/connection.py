@@ -1,7 +1,7 @@
 """Masenko: JSON lines over TCP.
 
-A line is a verb and, behind the first space, JSON. Replies come in the order of the commands; a
-FETCH that has to wait holds up what is behind it. User documentation: docs/masenko.md.
+A line is a verb and, behind the first space, JSON. Replies are in the order of the commands; a
+FETCH that has to wait delays those behind it. User documentation: docs/masenko.md.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MAX_CACHED_FETCH_BYTES: Final = 4096  # bytes of a FETCH; a longer one is read a
 NO_FETCH: Final = b"\n"  # what no line can have
 MAX_STEP_BYTES: Final = 64 * 1_048_576
 # Rounds of the event loop that a silent client gets before it times out: in the second one all is
-# read that came while the whole server stood still.
+# read that arrived while the whole server stood still.
 HEARTBEAT_GRACE_ROUNDS: Final = 2
 
 OK: Final = b"OK {}\n"
@@ -122,9 +122,9 @@ class MasenkoConnection(ProtocolConnection):
         self._masenko = masenko
         self._peer = peer
         self._input_lines = LineBuffer(masenko.line_limit)
-        self._line_limit = masenko.line_limit  # of who has logged in, or has not
-        self._awaits_first_bytes = True  # nothing has come yet
-        self._too_long = False  # a line has come that is beyond the limit
+        self._line_limit = masenko.line_limit  # of a client that has logged in, or has not
+        self._awaits_first_bytes = True  # nothing has arrived yet
+        self._too_long = False  # a line has arrived that is beyond the limit
         self._steps: list[TransactionStep] | None = None  # of the transaction that is being read
         self._step_bytes: i64 = 0
         self._step_error = ""  # the first thing that is wrong with it
@@ -164,9 +164,9 @@ class MasenkoConnection(ProtocolConnection):
 
     def pending_input_bytes(self) -> i64:
         if self._too_long:
-            return INPUT_LIMIT + 1  # no more is wanted
+            return INPUT_LIMIT + 1  # no more is needed
         lines = self._input_lines
-        # While it is found out who it is, a line that has begun may be too long or not.
+        # While the client is being authenticated, a line that has begun may be too long or not.
         return lines.size + lines.partial_bytes if self.command_suspended else lines.size
 
     def buffered_bytes(self) -> i64:
@@ -261,7 +261,7 @@ class MasenkoConnection(ProtocolConnection):
 
     def _execute_command(self, command: MasenkoCommand, arguments: bytes) -> None:
         try:
-            # Those that come again and again without the detour by a table.
+            # The most frequent ones without the detour by a table.
             if command is self._masenko.push:
                 self._push(arguments)
             elif command is self._masenko.fetch:
@@ -301,7 +301,7 @@ class MasenkoConnection(ProtocolConnection):
                 self.require_permission(PUSH, new.policy.dead_queue)
 
     def _check_step_permissions(self, steps: list[TransactionStep]) -> None:
-        """They were allowed when they came, and the rules may be others now."""
+        """They were allowed when they arrived, and the permissions may have changed."""
         if not self.principal.is_superuser:
             for step in steps:
                 new = step.new
@@ -366,7 +366,7 @@ class MasenkoConnection(ProtocolConnection):
     def _atomic(self, _: bytes) -> None:
         self._steps = []
         self._step_bytes = 0
-        # Nothing is kept for who has to log in first; what is wrong is said at the end.
+        # Nothing is kept for a client that has to log in first; errors are sent at the end.
         self._step_error = "permission denied: log in first" if self.unauthenticated else ""
 
     def _done(self, _: bytes) -> None:
@@ -429,7 +429,7 @@ class MasenkoConnection(ProtocolConnection):
 
     def _refuse(self, text: str) -> None:
         self.current_command.errors += 1
-        # An error may tell of a change that is not on disk yet, so it waits like any reply.
+        # An error may show a change that is not on disk yet, so it waits like any reply.
         self.send(b'ERR {"msg":' + encode_json(text) + b"}\n", self.engine.records.end_position())
 
     # Heartbeat

@@ -94,7 +94,7 @@ def _keys_of_pairs(pairs: list[tuple[str, object]]) -> list[str]:
 
 
 def _fold_case(key: str) -> str:
-    return key.lower().replace("\u017f", "s")  # the one letter beside that is another's case
+    return key.lower().replace("\u017f", "s")  # the only other letter with such a case
 
 
 PUSH_FIELDS: Final = PushMessage.__struct_fields__

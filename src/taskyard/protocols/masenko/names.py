@@ -14,7 +14,7 @@ _BACKSLASH: Final = 92
 
 
 class NameCache:
-    """Those of the job that was handed out last, and of tasks, are remembered."""
+    """Caches the names of the last delivered job, and of tasks."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, bytes] = {}

@@ -1,4 +1,4 @@
-"""What Masenko's commands ask for: from their JSON to the engine's words, and errors back."""
+"""Parses Masenko's commands: from their JSON to the engine's terms, and errors back."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DEFAULT_RETRY: Final = 20
 BAD_JSON: Final = "cannot unmarshal payload"
 SPACE: Final = 32
 _CACHE_SIZE: Final = 1024
-_MAX_VERB_BYTES: Final = 8  # that anybody sends who is not mistaken
+_MAX_VERB_BYTES: Final = 8  # no verb is longer
 _ID: Final = b'{"id":'
 _BRACE: Final = 125
 _QUEUES: Final = b'{"queues":["'
@@ -74,7 +74,7 @@ class RequestParser:
         # What stands behind the name in a FETCH of one queue, and how long such a one waits.
         self._cached_fetch_suffix = b'"]}'
         self._cached_fetch_wait_us: i64 = (heartbeat * 1000 // 2 + 999) // 1000
-        # What stands before the payload in a PUSH that ends with it, and what that asks for.
+        # What is before the payload in a PUSH that ends with it, and the push it stands for.
         self._cached_push_prefix = b""
         self._cached_push_queue = ""
         self._cached_push_name = ""
@@ -119,7 +119,7 @@ class RequestParser:
                 text.decode()  # strings that are passed on as they are must be text too
         except MALFORMED:
             raise CommandError(BAD_JSON) from None
-        # All at once: each by its name would be a look-up of its own.
+        # All at once: each by its name would be a lookup of its own.
         name, queue, dead_queue, payload, retry, execute_at, blocked_by = push_fields(message)
         if blocked_by is not None and len(blocked_by) > MAX_BLOCKERS:
             raise CommandError("at most 255 blocked by task IDs can be provided")
@@ -247,8 +247,9 @@ def _is_json(text: bytes) -> bool:
 
 
 def _is_reusable_fetch_suffix(end: bytes) -> bool:
-    """Whether what stands behind the name of one queue means the same behind any other: there is a
-    timeout, or nothing, and above all no second list of queues."""
+    """Whether what is behind the name of one queue means the same behind any other: there is a
+    timeout, or nothing, and above all no second list of queues.
+    """
     if end == b'"]}':
         return True
     return end.startswith(_TIMEOUT) and _COMMA not in end[len(_TIMEOUT) :]

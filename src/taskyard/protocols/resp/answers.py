@@ -19,7 +19,7 @@ class ChunkedCommand:
 
 
 class FetchReply:
-    """How a command that takes a job is answered, once there is one."""
+    """How a command that fetches a job is answered, once there is one."""
 
     def send_job(self, connection: RespConnection, job: Job, payload: bytes) -> None:
         raise NotImplementedError
@@ -44,7 +44,7 @@ class ResultReply:
 
 
 class LoginReply:
-    """How a command that says who the client is is answered."""
+    """How a command that logs in is answered."""
 
     def send(self, connection: RespConnection, succeeded: bool) -> None:
         raise NotImplementedError

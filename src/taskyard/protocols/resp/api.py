@@ -39,7 +39,7 @@ class ApiCommand:
     def run(self, connection: RespConnection, args: list[bytes]) -> None:
         raw_path, request = self._parse_request(connection, args)
         exchange = ApiExchange(connection, request)
-        # What is behind it waits for its answer, which may come later: see ApiExchange.reply.
+        # Commands behind it wait for its answer, which may be later: see ApiExchange.reply.
         connection.command_suspended = True
         connection.command_started_at = connection.broker.turn_queue.now
         try:
@@ -103,7 +103,7 @@ class ApiExchange:
         self._connection = connection
         self._request = request
         self._answered = False
-        self.in_turn = True  # the command has just come
+        self.in_turn = True  # in the turn of the command
 
     @property
     def request(self) -> Request:
@@ -141,4 +141,4 @@ class ApiExchange:
         on_writable: Callable[[], None],
         on_close: Callable[[], None],
     ) -> Stream:
-        raise NotImplementedError  # those who stream are not among the routes
+        raise NotImplementedError  # no route streams

@@ -71,7 +71,7 @@ def _done_all(connection: RespConnection, args: list[bytes]) -> None:
         except TaskyardError as error:
             if not done and not isinstance(error, (NotLeaseholder, JobNotFound)):
                 raise
-            parts.append(ONE * row)  # those that have ended are told all the same
+            parts.append(ONE * row)  # those that have ended are shown all the same
             parts.append(ZERO)
             row = 0
         else:
@@ -122,7 +122,7 @@ class _PushAllCommand:
 
 
 class _PushAllInChunks(ChunkedCommand):
-    """Reads the jobs to push in chunks, then pushes all of them at once."""
+    """Reads the jobs to push in chunks, then pushes all of them in one turn."""
 
     def __init__(self, push_command: PushCommand, args: list[bytes], count: i64) -> None:
         self._push_command = push_command

@@ -48,7 +48,7 @@ class RespCommand:
 
 class MultiTransaction:
     """Commands between MULTI and EXEC. No other client is served in between, so there is a
-    bound to them. What will not be carried out is not kept.
+    bound to them. Commands that will not be executed are not kept.
     """
 
     def __init__(self, limit: i64) -> None:
@@ -56,7 +56,7 @@ class MultiTransaction:
         self.size: i64 = 0
         # overhead bytes that were not reported to the memory limit yet
         self.unreported_bytes: i64 = 0
-        self.aborted = False  # one of them cannot be carried out, so none will be
+        self.aborted = False  # one of them cannot be executed, so none will be
         self.limit_error = ""  # says which bound they are beyond
         self._limit = limit
         self._args: i64 = 0

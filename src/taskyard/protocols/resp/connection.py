@@ -56,7 +56,7 @@ from taskyard.protocols.strays import (
     wrong_protocol_error,
 )
 
-# bytes of a command that may stay in memory until the next one comes
+# bytes of a command that may stay in memory until the next one
 MAX_RETAINED_ARGS_BYTES: Final = 4096
 QUEUED: Final = b"+QUEUED\r\n"
 NO_AUTH: Final = "NOAUTH Authentication required."
@@ -92,7 +92,7 @@ class Resp:
         self.output_limit = output_limit
         self.max_losses = max_losses
         self.batch_limit = batch_limit
-        # Of jobs that come without one of their own: elements of lists and items, and JOB.PUSH.
+        # Of jobs without one of their own: elements of lists and items, and JOB.PUSH.
         self.policy = Policy(max_losses=max_losses)
         self.job_policy = default_policy(max_losses)
         self.started: i64 = broker.clock.now()
@@ -103,7 +103,7 @@ class Resp:
         self.updates: i64 = 0
         self.ops: i64 = 0
         self.queue_names = QueueNameCache()
-        self.spare_writer: BytesWriter | None = None  # that has grown, and nobody writes to
+        self.spare_writer: BytesWriter | None = None  # that has grown, and is not in use
 
     def add_command(
         self,
@@ -163,12 +163,12 @@ class RespConnection(ProtocolConnection):
         self.claimed_consumers: list[str] = []  # names of consumers
         self.last_request = FetchRequest([], self.owner, origin)
         self.last_wait: i64 = 0
-        self._login_reply: LoginReply | None = None  # the command that says who it is
+        self._login_reply: LoginReply | None = None  # the command that logs in
         self._fetch_reply: FetchReply | None = None  # to the command that waits for a job
         self._result_reply: ResultReply | None = None  # the command that waits for a job's end
         self._frame_parser = RespFrameParser(resp.payload_limit)
-        self._awaits_first_bytes = True  # nothing has come yet
-        self._input_unreadable = False  # what comes can no longer be read
+        self._awaits_first_bytes = True  # nothing has arrived yet
+        self._input_unreadable = False  # the input can no longer be parsed
         self.apply_principal_limits()
 
     # From the connection
@@ -201,7 +201,7 @@ class RespConnection(ProtocolConnection):
 
     def pending_input_bytes(self) -> i64:
         if self._input_unreadable:
-            return INPUT_LIMIT + 1  # no more is wanted
+            return INPUT_LIMIT + 1  # no more is needed
         return self._frame_parser.pending_bytes() + (
             1 if self.chunked_command is not None or self._queued_commands else 0
         )
@@ -315,7 +315,7 @@ class RespConnection(ProtocolConnection):
             self.refuse(error_text(error))
 
     def _refuse_early(self, text: str) -> None:
-        """Refuse a command before it is carried out, and with it the batch that it is in."""
+        """Refuse a command before it is executed, and with it the batch that it is in."""
         if self.transaction is not None:
             self.transaction.abort()
         self.refuse(text)
@@ -333,7 +333,7 @@ class RespConnection(ProtocolConnection):
             self.send(QUEUED, 0)
 
     def run_transaction(self, transaction: MultiTransaction) -> None:
-        """Carry out what was put off; each command answers for itself."""
+        """Execute the queued commands; each command answers for itself."""
         self._queued_commands = transaction.commands
         self._queued_bytes = transaction.size
         self._queued_commands.reverse()
@@ -341,7 +341,7 @@ class RespConnection(ProtocolConnection):
 
     def _run_queued_commands(self) -> None:
         self._in_transaction = True
-        # Nobody shall come in between, though the client has not taken what it was sent so far.
+        # No other client is served in between, though this one has not read its replies so far.
         most = self.reply_queue.total_bytes + MAX_TRANSACTION_BYTES
         while (
             self._queued_commands
@@ -359,7 +359,7 @@ class RespConnection(ProtocolConnection):
     def start_chunked(self, command: ChunkedCommand) -> None:
         """Execute a command in chunks, the first of them now."""
         self.chunked_command = command
-        began = not self.command_started_at  # else whoever set it goes on when this is done
+        began = not self.command_started_at  # else the code that set it continues when this is done
         if began:
             self.command_started_at = self.broker.turn_queue.now
         self._run_chunk(command)
@@ -401,10 +401,10 @@ class RespConnection(ProtocolConnection):
             self.engine.check_not_read_only()
 
     def read_for_command(self, at: i64, size: i64, then: Callable[[bytes], None]) -> None:
-        """Read bytes back from disk, and go on with `then` when they have come."""
+        """Read bytes from disk, then call `then` with them."""
         self.read_from_disk(at, size, CommandReadCallback(self, then).on_read)
 
-    # Who it is
+    # Authentication
 
     def start_login(self, name: str, secret: str, reply: LoginReply) -> None:
         self._login_reply = reply
@@ -429,11 +429,11 @@ class RespConnection(ProtocolConnection):
         gate = self.resp.authenticator
         self.switch_principal(
             gate.anonymous
-        )  # else it would count itself where it is looked for room
+        )  # else it would count itself in the limit of connections
         self.switch_principal(authenticate_certificate(gate, self._certificate))
 
     def switch_principal(self, principal: Principal) -> None:
-        """From now on this is who asks; records say so."""
+        """Make this the client's principal; records name it."""
         holder = self.origin.holder
         self.set_principal(principal)
         self.origin = Origin(REDIS, principal.name, holder)
@@ -447,7 +447,7 @@ class RespConnection(ProtocolConnection):
         return self.resp.queue_names.queue_name(self.prefix + key if self.prefix else key)
 
     def require_key_permission(self, action: str, key: bytes) -> None:
-        """The same as `require` for a list or a string, whose name is a key."""
+        """The same as `require_permission` for a list or a string, whose name is a key."""
         if not self.principal.is_superuser:
             self.principal.check_permission(action, self.full_key(key).decode(errors="replace"))
 
@@ -474,7 +474,7 @@ class RespConnection(ProtocolConnection):
     # Taking jobs
 
     def fetch_and_reply(self, request: FetchRequest, wait: i64, reply: FetchReply) -> None:
-        """Take a job and answer with it, now or when there is one; `wait` 0: do not wait."""
+        """Fetch a job and answer with it, now or when there is one; `wait` 0: do not wait."""
         self._fetch_reply = reply
         gone = request.pop or bool(request.move_to)
         if gone and self._try_read_first(request, 0 if self._in_transaction else wait, reply):
@@ -491,8 +491,8 @@ class RespConnection(ProtocolConnection):
                 self.broker.report_memory_use(request.waiter_bytes())
 
     def _try_read_first(self, request: FetchRequest, wait: i64, reply: FetchReply) -> bool:
-        """Whether the job that is to be popped or moved has to be read back: that is done first,
-        since nobody would be told of the job if it cannot be, or the client is gone by then.
+        """Whether the job to be popped or moved has to be read from disk first: if that fails
+        afterwards, or the client is gone by then, no client would get it.
         """
         job = self.engine.next_job(request, self.now)
         if job is None or self.broker.cached_payload(job) is not None:
@@ -582,5 +582,5 @@ class RespConnection(ProtocolConnection):
 
     def refuse(self, text: str) -> None:
         self.current_command.errors += 1
-        # An error may tell of a change that is not on disk yet, so it waits like any reply.
+        # An error may show a change that is not on disk yet, so it waits like any reply.
         self.send(error_line(text), self.engine.records.end_position())

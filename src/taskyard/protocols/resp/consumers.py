@@ -1,8 +1,8 @@
 """Numbered batches on the RESP listener: the same jobs for the same number, read by many at once.
 
-A batch is leased, read and ended from any connection, unless somebody has claimed the consumer; who
-has asked for it by its number may ask again after a crash. What is long is done in portions, see
-engine/operations/batches.py.
+Any connection may lease, read and end a batch, unless another has claimed the consumer; a client
+that has requested it by its number may request it again after a crash. Long work is done in chunks,
+see engine/operations/batches.py.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from taskyard.shared.names import NAME_RULE, valid_name
 
 _LEASE_OPTIONS: Final = OptionNames("BATCH.LEASE", ("TTR", "QUEUES"))
 MAX_CLAIMS: Final = 256  # of one connection
-MAX_READ: Final = 10_000  # places that one BATCH.READ may ask for
+MAX_READ: Final = 10_000  # places that one BATCH.READ may request
 _JOBS_PER_CHUNK: Final = 256  # of them, in one turn: they are many bytes
-MAX_BYTES: Final = 8 * 1_048_576  # of a reply: several read at once
+MAX_BYTES: Final = 8 * 1_048_576  # of a reply: several are read at the same time
 
 
 def add_consumer_commands(resp: Resp) -> None:
@@ -74,8 +74,8 @@ def _parse_in_range(text: bytes, what: str, least: int, most: int) -> int:
 
 
 def _check_batch_permission(connection: RespConnection, name: str) -> None:
-    """Whoever deals with a batch must be allowed to take from all queues that it is from, and the
-    consumer must not be another user's.
+    """Raise Denied unless the client may take from all queues of the batch, and the consumer is not
+    another user's.
 
     Check before each chunk: meanwhile the batch may have grown, or be another one.
     """
@@ -103,9 +103,11 @@ def _is_administrator(principal: Principal, consumer: BatchConsumer) -> bool:
 
 
 def _check_owner(connection: RespConnection, name: str, known: i64) -> i64:
-    """Whose jobs the consumer's are, 0 if it is not there; it must be who it was, if that is known.
+    """Return the owner of the consumer's jobs, 0 if there is none; it must be the same as before,
+    if that is known.
 
-    A consumer that was dropped between two chunks may be back, with other jobs by the same number.
+    A consumer that was dropped between two chunks may exist again, with other jobs by the same
+    number.
     """
     consumer = connection.engine.consumer(name)
     owner: i64 = consumer.owner if consumer is not None else 0
@@ -139,8 +141,10 @@ def _claim(connection: RespConnection, args: list[bytes]) -> None:
 
 
 def _check_claim(connection: RespConnection, name: str, holder: str = "") -> None:
-    """Whoever leases or ends batches must be the consumer's holder, if it has one; dropping it is
-    for operators. To be asked before each portion, as above.
+    """Raise unless the client is the consumer's holder, if it has one, to lease or end batches;
+    dropping it is for operators.
+
+    Check before each chunk, as above.
     """
     claim = connection.resp.claims.get(name)
     if claim is None or name in connection.claimed_consumers:
@@ -198,7 +202,7 @@ class _LeaseBatch(ChunkedCommand):
             return False
         if not request.count:
             connection.current_command.no_result += 1
-        # Whoever knows of the batch may rely on its jobs whatever happens to this machine.
+        # A client that knows of the batch may rely on its jobs whatever happens to this machine.
         reply = array([number_reply(request.result_number), number_reply(request.count)])
         _reply_synced(connection, reply)
         return True
@@ -255,9 +259,9 @@ def _read(connection: RespConnection, args: list[bytes]) -> None:
 
 
 class _ReadBatch(ChunkedCommand):
-    """The jobs at some places of a batch, as many of them as one reply takes.
+    """The jobs at some places of a batch, as many of them as one reply may have.
 
-    A place stands for nothing if its job is not the consumer's any more, so that it can be seen
+    A place without an entry has a job that is not the consumer's any more, so that it can be seen
     how far the reply goes.
     """
 

@@ -1,7 +1,7 @@
 """RESP commands out of a stream of bytes, however it arrives. No I/O.
 
 A command is an array of bulk strings, or a line of words as somebody types it (inline). What has
-been read of an unfinished command is kept, so that no byte is looked at twice.
+been read of an incomplete command is kept, so that no byte is read twice.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_BULK: Final = 512 * 1_048_576
 MAX_COMMAND: Final = 64 * 1_048_576  # bytes of all arguments that are kept
 MAX_LINE: Final = 65_536
 ARG_OVERHEAD: Final = 48  # bytes that an argument takes in memory beside its own
-UNAUTHENTICATED_ARGS: Final = 10  # of a command of who has to log in first
+UNAUTHENTICATED_ARGS: Final = 10  # of a command of a client that has to log in first
 UNAUTHENTICATED_BULK: Final = 16_384  # bytes of an argument, or of a line, of such a client
 _MAX_DIGITS: Final = 18
 
@@ -46,14 +46,14 @@ class RespFrameParser:
         self._max_line: i64 = MAX_LINE
         self._buffer = b""
         self._at: i64 = 0  # in the buffer
-        self._pieces: list[bytes] = []  # come after the buffer
+        self._pieces: list[bytes] = []  # follow the buffer
         self._size: i64 = 0  # bytes of both that were not taken
         self._needed_bytes: i64 = 1  # so many must be there before anything more can be found
-        self._missing_args: i64 = 0  # arguments that are still to come
+        self._missing_args: i64 = 0  # arguments that are still to arrive
         self._bulk_size: i64 = -1  # bytes of the argument that was announced
         self._skip: i64 = 0  # bytes of it that are to be dropped
         self._args_bytes: i64 = 0  # bytes of the arguments so far
-        self._reported_args: i64 = 0  # of them, those that new_overhead has told of
+        self._reported_args: i64 = 0  # of them, those that take_unreported_overhead has returned
         # bytes of memory that the arguments of the last command take
         self.args_memory_bytes: i64 = 0
         self._number: i64 = 0  # what _read_number has found
@@ -91,8 +91,9 @@ class RespFrameParser:
         return self._size + kept + len(self.args) * ARG_OVERHEAD
 
     def take_unreported_overhead(self) -> i64:
-        """Bytes that the arguments of an unfinished command take in memory beside their own, since
-        this was asked last."""
+        """Return the bytes that the arguments of an incomplete command take in memory beside their
+        own, since the last call.
+        """
         if not self._missing_args:
             return 0
         count: i64 = len(self.args)
@@ -109,7 +110,7 @@ class RespFrameParser:
     def partial_command_bytes(self) -> i64:
         """Bytes of an incomplete command; 0: there is none."""
         if self._size >= self._needed_bytes:
-            return 0  # nobody has looked at it yet
+            return 0  # it is not parsed yet
         return self.buffered_bytes() + (1 if self._missing_args else 0)
 
     def discard(self) -> None:
@@ -138,7 +139,7 @@ class RespFrameParser:
         return INCOMPLETE
 
     def _parse_array_header(self) -> bool:
-        """Read how many arguments there are."""
+        """Parse how many arguments there are."""
         if not self._read_number("invalid multibulk length"):
             return False
         count = self._number
@@ -317,7 +318,7 @@ class RespFrameParser:
         return COMMAND if words else -1
 
     def _find_line_end(self) -> i64:
-        """Where in the buffer the line ends; -1 if that has not come."""
+        """Return where in the buffer the line ends; -1 if its end has not arrived."""
         if not self._searched_pieces:
             end = self._buffer.find(b"\n", self._at)
             if end >= 0:
@@ -332,7 +333,7 @@ class RespFrameParser:
         return -1
 
     def _drop_skipped(self) -> bool:
-        """Drop what is too large as it comes; True when all of it is gone."""
+        """Drop what is too large as it arrives; True when all of it is dropped."""
         while self._skip and self._size:
             self._load_next_piece()
             count = min(self._skip, len(self._buffer) - self._at)
@@ -392,7 +393,7 @@ def split_quoted(line: bytes) -> list[bytes] | None:
 
 
 def _read_quoted(line: bytes, at: int, quote: int, word: bytearray) -> int:
-    """Add what is in quotes to the word; gives where it goes on, -1 if the end is missing."""
+    """Add what is in quotes to the word; returns where the next begins, -1 if no end is there."""
     doubled = quote == ord('"')
     while at < len(line):
         byte = line[at]

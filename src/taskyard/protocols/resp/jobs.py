@@ -1,4 +1,4 @@
-"""Taskyard's own words on the RESP listener: push with options, finish, fail, extend, give back.
+"""Taskyard's own commands on the RESP listener: push with options, finish, fail, extend, release.
 
 A lease is named by its token (job, boot of the server, attempt), so that it can be finished from
 any connection, and no longer once it is over.
@@ -133,7 +133,7 @@ class ParsedPush:
 
 
 class PushCommand:
-    """JOB.PUSH; remembers policies, which come again and again."""
+    """JOB.PUSH; caches policies."""
 
     def __init__(self, command: str, max_losses: i64) -> None:
         self._options = OptionNames(command, _PUSH_OPTIONS)
@@ -195,7 +195,7 @@ class PushCommand:
                 push.attempts,
                 FAILS_DEFAULT if push.fails == UNSET else push.fails or -1,
                 self._max_losses,
-                # To say 0 is to say that there is no pause, also if the queue has one.
+                # 0 means that there is no pause, also if the queue has one.
                 BACKOFF_DEFAULT if push.backoff_base == UNSET else BACKOFF_EXPONENTIAL,
                 0 if push.backoff_base == UNSET else push.backoff_base * MILLISECOND,
                 push.backoff_cap * MILLISECOND,
@@ -298,7 +298,7 @@ def _fail(connection: RespConnection, args: list[bytes]) -> None:
     queue = engine.job(id).queue
     retried = queue.retried
     job = engine.nack(id, owner, args[2], connection.job_origin, connection.now, delay)
-    # Its state may be another already: of a dead queue, or since somebody waited for it. And
+    # Its state may be another already: of a dead queue, or because a client waited for it. And
     # others of its queue may have failed with it, but none of them is tried again.
     if queue.retried == retried:
         connection.reply(b"+failed\r\n")

@@ -1,4 +1,4 @@
-"""Redis's string keys: values that may expire, and what is asked of a key of either kind."""
+"""Redis's string keys: values that may expire, and commands about a key of either kind."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class _SetReturningOld:
         there = connection.engine.value(connection.full_key(self._key))
         if there is None:  # it has gone while it was read
             _set_and_answer(connection, self._key, self._value, self._options, None)
-        elif there.value_at != self._old_position:  # and there is another
+        elif there.value_at != self._old_position:  # and there is another one
             self.read_old(there)
         else:
             _set_and_answer(connection, self._key, self._value, self._options, data)
@@ -120,7 +120,7 @@ def _set_and_answer(
     full = connection.full_key(key)
     there = connection.engine.value(full)
     if there is None and _is_queue_name(connection, full):
-        # XX asks for a string that is there: without one, and without a list, nothing happens.
+        # XX requires a string: without one, and without a list, nothing happens.
         forbidden = options.if_absent or (options.if_present and not connection.has_list(key))
         if options.returns_old or not forbidden:
             raise CommandError(WRONG_TYPE)
@@ -144,14 +144,17 @@ def _set_and_answer(
 
 
 def _is_queue_name(connection: RespConnection, full: bytes) -> bool:
-    """Whether there is a queue of this name. While a string had it, nobody could use the queue as
-    a list, so a queue keeps its name also while it is empty."""
+    """Whether there is a queue of this name.
+
+    While a string had it, no client could use the queue as a list, so a queue keeps its name also
+    while it is empty.
+    """
     return full in connection.engine.state.queues
 
 
 def _store(connection: RespConnection, key: bytes, value: bytes, expires_at: int) -> None:
     now: int = connection.now
-    if expires_at and expires_at <= now:  # it would be gone at once
+    if expires_at and expires_at <= now:  # it would expire at once
         connection.engine.delete_value(key, connection.origin, connection.now)
     else:
         connection.engine.set_value(key, value, expires_at, connection.origin, connection.now)
@@ -179,14 +182,14 @@ def _parse_set_options(connection: RespConnection, args: list[bytes]) -> _SetOpt
         else:
             raise CommandError(SYNTAX)
         at += 1
-    if timed:  # looked into once all words are known to be in their places
+    if timed:  # parsed once all words are known to be in their places
         unit, is_span = _UNITS[timed]
         options.expires_at = _expiry_time(connection, moment, unit, is_span, b"set")
     return options
 
 
 def _may_set_expiry(options: _SetOptions, timed: bytes, word: bytes) -> bool:
-    """Whether this option may follow; of a unit that comes twice, the last counts."""
+    """Whether this option may follow; if a unit is given twice, the last counts."""
     return not options.keeps_expiry and timed in (b"", word)
 
 
@@ -408,7 +411,7 @@ def _persist(connection: RespConnection, args: list[bytes]) -> None:
 
 
 def _del(connection: RespConnection, args: list[bytes]) -> None:
-    """A string goes with the permission to set it; jobs are another matter."""
+    """Delete keys: a string needs the permission to set it; jobs need another."""
     strings: set[bytes] = set()
     if not connection.principal.is_superuser:
         for key in args[1:]:
@@ -420,7 +423,7 @@ def _del(connection: RespConnection, args: list[bytes]) -> None:
 
 
 class _DeleteKeys(ChunkedCommand):
-    """Deletes a value at once, and the jobs that a list had at first in chunks."""
+    """Deletes a value in one turn, and the jobs that a list had at first in chunks."""
 
     def __init__(self, keys: list[bytes], strings: set[bytes]) -> None:
         self._keys = keys

@@ -85,7 +85,7 @@ def _push(connection: RespConnection, args: list[bytes], front: bool) -> None:
         connection.engine.push_all(
             new, args[2:], connection.owner, connection.origin, connection.now
         )
-    # Some may be with those who waited for them already.
+    # Some may be delivered to waiting clients already.
     connection.reply(number_reply(before + count))
 
 
@@ -171,7 +171,7 @@ class _PayloadReply(FetchReply):
 
 
 class _PayloadOrNilArrayReply(FetchReply):
-    """The same for a move that may have waited, whose nothing is spelled in another way."""
+    """The same for a move that may have waited, whose nil is encoded in another way."""
 
     def send_job(self, connection: RespConnection, job: Job, payload: bytes) -> None:
         connection.send_bulk(payload)

@@ -1,7 +1,7 @@
-"""MULTI and EXEC: commands that are carried out one after the other, with one array of replies.
+"""MULTI and EXEC: commands that are executed one after the other, with one array of replies.
 
-Nobody comes in between, except while one of them works in portions or reads from disk. What
-would wait for a job does not.
+No other client is served in between, except while one of them works in chunks or reads from disk. A
+command that would wait for a job does not.
 """
 
 from __future__ import annotations

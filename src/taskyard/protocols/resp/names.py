@@ -12,7 +12,7 @@ _CACHE_SIZE: Final = 4096
 
 
 class QueueNameCache:
-    """Names come again and again."""
+    """Caches names of queues."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, str] = {}

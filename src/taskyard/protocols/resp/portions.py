@@ -1,6 +1,6 @@
 """Work on long lists in chunks, so that other connections do not wait.
 
-Payloads that are on disk only are read back on the way.
+They read payloads that are on disk only.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ CHUNK_JOBS: Final = 256
 
 
 class PopMany(ChunkedCommand):
-    """Pop jobs from one end, and answer with their payloads.
+    """Pops jobs from one end, and answers with their payloads.
 
-    A job is popped when its payload is at hand, since what is popped may be dropped from disk;
-    and those of a chunk are popped together, so that no crash comes between them.
+    A job is popped when its payload is at hand, because the payload of a popped job may be removed
+    from disk; and those of a chunk are popped together, so that no crash separates them.
     """
 
     def __init__(self, queue: Queue, count: i64, last: bool) -> None:
@@ -68,7 +68,7 @@ class PopMany(ChunkedCommand):
             self._chunk.append(job)
 
     def _load_payloads(self, connection: RespConnection) -> bool:
-        """Load the payloads of the chunk; False if one has to be read from disk first."""
+        """Get the payloads of the chunk; False if one has to be read from disk first."""
         while self._at < len(self._chunk):
             job = self._chunk[self._at]
             payload = connection.broker.cached_payload(job)
@@ -92,7 +92,7 @@ class PopMany(ChunkedCommand):
                 break
             payload = self._payloads.pop(job.id, None)
             if payload is None:
-                break  # behind the portion, or it has just come: look again
+                break  # behind the chunk, or it has just been pushed: scan again
             try:
                 connection.engine.pop(self._name, self._last, connection.origin, connection.now)
             except TaskyardError:
@@ -177,10 +177,10 @@ class SinglePayloadReader(PayloadListReader):
 
 
 class RemoveByPayload(ChunkedCommand):
-    """Finish ready jobs with exactly this payload, from the front, or from the back if negative.
+    """Finishes ready jobs with exactly this payload, from the front, or from the back if negative.
 
-    Linear in the distance it has to look. From the back it goes through the jobs that were there
-    when it began; from the front it continues behind the last job.
+    Linear in the distance that it has to scan. From the back it goes through the jobs that were
+    there when it began; from the front it continues behind the last job.
     """
 
     def __init__(self, queue: Queue, payload: bytes, count: int) -> None:
@@ -189,7 +189,7 @@ class RemoveByPayload(ChunkedCommand):
         self._wanted: i64 = min(abs(count), FOREVER) or FOREVER
         self._removed: i64 = 0
         self._chunk: list[Job] = []
-        self._at: i64 = 0  # in the portion
+        self._at: i64 = 0  # in the chunk
         self._backwards = count < 0
         self._all: list[Job] = []
         if self._backwards:

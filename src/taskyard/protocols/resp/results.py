@@ -50,7 +50,7 @@ def _result(connection: RespConnection, args: list[bytes]) -> None:
     if not principal.is_superuser:
         principal.check_permission_on_any_queue(INSPECT)
         if job is None or not principal.may(INSPECT, job.queue.name):
-            raise CommandError(NO_JOB)  # a refusal of its own would tell in which queue it is
+            raise CommandError(NO_JOB)  # another error would show in which queue it is
     if job is None:
         raise CommandError(NO_JOB)
     result = _JobResultReply(job)
@@ -64,7 +64,7 @@ def _result(connection: RespConnection, args: list[bytes]) -> None:
 
 
 def known_job(connection: RespConnection, name: bytes) -> Job | None:
-    """The job of an id or uid, alive or in the ring of those that ended a short while ago."""
+    """Return the job of an id or uid, alive or in the ring of recently finished jobs."""
     engine = connection.engine
     uid = parse_uid(name)
     if uid is not None:
@@ -88,7 +88,8 @@ def _outcome(job: Job) -> i64:
 
 def _may_see_result(connection: RespConnection, queue: str) -> bool:
     """Whether the client may see the end of a job that is in this queue by then: the job may have
-    moved since it was asked for, and the rules may have changed."""
+    moved since the request, and the permissions may have changed.
+    """
     principal = connection.principal
     return principal.is_superuser or principal.may(INSPECT, queue)
 
@@ -112,7 +113,7 @@ class _JobResultReply(ResultReply):
             at = extra.result_at if succeeded else extra.error_at
             size = extra.result_size if succeeded else extra.error_size
         if size and at < connection.broker.journal.first_base:
-            connection.refuse(NO_JOB)  # compaction has taken what the ring still knows of
+            connection.refuse(NO_JOB)  # compaction has removed what the ring still refers to
             return
         data = connection.broker.journal.read_blob(at, size)
         if data is not None:

@@ -24,7 +24,7 @@ from taskyard.protocols.resp.values import (
     printable,
 )
 
-LIKE_REDIS: Final = "7.0.0"  # whose commands these are like; clients look at it
+LIKE_REDIS: Final = "7.0.0"  # its commands are like these; clients check it
 _NOT_INT32: Final = "ERR value is out of range, value must between -2147483648 and 2147483647"
 _NO_USERS: Final = (
     "ERR AUTH <password> called without any password configured for the default user. "
@@ -112,13 +112,13 @@ class _AuthReply(LoginReply):
 
 
 def _check_default_user(user: bytes) -> None:
-    """Without users there is one, who needs no password: whatever is given for it is right."""
+    """Without users there is one user without a password: any password is right."""
     if user != b"default":
         raise CommandError(_WRONG)
 
 
 def _decode_credential(word: bytes) -> str:
-    """A name or a secret; what is not text is nobody's."""
+    """Decode a name or a secret; bytes that are no text belong to no user."""
     try:
         return word.decode()
     except UnicodeDecodeError:
@@ -323,7 +323,7 @@ def _command(connection: RespConnection, args: list[bytes]) -> None:
             command = commands.get(name.upper())
             parts.append(connection.nil() if command is None else _describe(command))
         connection.send(array(parts), 0)
-    elif word == b"DOCS":  # there are none; redis-cli asks for them when it starts
+    elif word == b"DOCS":  # there are none; redis-cli requests them when it starts
         connection.send(connection.map_header(0), 0)
     elif word == b"HELP" and len(args) == 2:
         send_help(connection, _COMMAND_HELP)
@@ -332,13 +332,13 @@ def _command(connection: RespConnection, args: list[bytes]) -> None:
 
 
 def _describe(command: RespCommand) -> bytes:
-    """Name, arity, and the flags and places of keys, of which none are told."""
+    """Return name, arity, and the flags and places of keys, which are left empty."""
     name = bulk(command.name.lower())
     return array([name, number_reply(command.arity()), EMPTY, b":0\r\n", b":0\r\n", b":0\r\n"])
 
 
 def _config(connection: RespConnection, args: list[bytes]) -> None:
-    """There is nothing of Redis's configuration to get; tools ask for it and go on without."""
+    """Return nothing: tools request Redis's configuration and continue without it."""
     word = args[1].upper()
     if word == b"HELP" and len(args) == 2:
         send_help(connection, _CONFIG_HELP)

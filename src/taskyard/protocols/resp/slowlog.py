@@ -1,7 +1,7 @@
 """SLOWLOG: the commands that took too long, in the form that Redis gives them.
 
-They are those of all protocols. In the place of a command's arguments, which only its client
-should see, stands where it came from.
+They are those of all protocols. In the place of a command's arguments, which only its client should
+see, is the client's address.
 """
 
 from __future__ import annotations

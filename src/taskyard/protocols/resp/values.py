@@ -38,7 +38,7 @@ class CommandError(Exception):
 
 
 def parse_integer(text: bytes, otherwise: str = NOT_AN_INTEGER) -> int:
-    """A number of 64 bits, spelled in the one way in which it is printed."""
+    """Parse a number of 64 bits, in the one form in which it is printed."""
     if _INTEGER.fullmatch(text):
         number = int(text)
         if MIN_INT <= number <= MAX_INT:

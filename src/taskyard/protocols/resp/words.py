@@ -1,4 +1,4 @@
-"""The arguments of Taskyard's own words on the RESP listener, which may come in any order."""
+"""The arguments of Taskyard's own commands on the RESP listener, which may be in any order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OptionReader:
         return word
 
     def unknown_option(self) -> CommandError:
-        """What to say of the last word: that there is no such one, and which there are."""
+        """Return the error for the last word: there is no such option; and which there are."""
         return self._known.unknown_option(self._args[self._at - 1])
 
     def next_value(self) -> bytes:

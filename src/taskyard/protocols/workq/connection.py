@@ -1,7 +1,7 @@
 """Workq: lines of text over TCP, with payloads and results of raw bytes behind them.
 
-Replies come in the order of the commands; lease, result and run may have to wait, and hold up
-what is behind them on their connection. User documentation: docs/workq.md.
+Replies are in the order of the commands; lease, result and run may have to wait, and delay those
+behind them on their connection. User documentation: docs/workq.md.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class WorkqConnection(ProtocolConnection):
         self.workq = workq
         self._peer = peer
         self._frame_parser = WorkqFrameParser(workq.broker.engine.state.settings.payload_limit)
-        self._awaits_first_bytes = True  # nothing has come yet
-        self._input_unreadable = False  # what comes can no longer be read
+        self._awaits_first_bytes = True  # nothing has arrived yet
+        self._input_unreadable = False  # the input can no longer be parsed
         self._run_job: Job | None = None  # of the run that waits
         self._last_lease: list[bytes] = []  # which workers send again and again
         self._last_request = FetchRequest([], self.owner, origin)
@@ -286,7 +286,7 @@ class WorkqConnection(ProtocolConnection):
         self.require_permission(action, job.queue.name)
         return job
 
-    # Who it is
+    # Authentication
 
     def _auth(self, fields: list[bytes]) -> None:
         gate = self.workq.authenticator
@@ -436,7 +436,7 @@ class WorkqConnection(ProtocolConnection):
         self.send(TIMEOUT, position)
 
     def send_not_found(self) -> None:
-        # It may tell of a change that is not on disk yet, so it waits like any reply.
+        # It may show a change that is not on disk yet, so it waits like any reply.
         self.current_command.errors += 1
         self.send(NOT_FOUND, self.engine.records.end_position())
 
@@ -479,7 +479,7 @@ def _size_error(fields: list[bytes]) -> str:
 
 
 class _ResultReadCallback:
-    """Remembers whose result is being read."""
+    """Keeps the job whose result is being read."""
 
     def __init__(self, connection: WorkqConnection, job: Job, succeeded: bool) -> None:
         self._connection = connection

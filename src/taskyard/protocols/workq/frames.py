@@ -1,9 +1,9 @@
 """Workq commands out of a stream of bytes, however it arrives. No I/O.
 
-A command is a line that ends with CR LF; behind some of them follow as many bytes as the line
-says, and CR LF again. Whatever is wrong with a line: if it says how much follows, that is taken
-along with it, so that what comes next is read from its beginning. What is larger than it may be is
-known as soon as the line is there: the command is found then, and what follows is dropped later.
+A command is a line that ends with CR LF; behind some of them follow as many bytes as the line says,
+and CR LF again. If a line is wrong but says how much follows, that is read along with it, so that
+the next command is read from its beginning. That something is too large is known as soon as the
+line is there: the command is returned then, and what follows is dropped later.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mypy_extensions import i64
 
 MAX_BLOCK: Final = 1_048_576  # bytes of a payload or result
 LINE_LIMIT: Final = 65_536
-UNAUTHENTICATED_LIMIT: Final = 16_384  # of a line or a block of who has to log in first
+UNAUTHENTICATED_LIMIT: Final = 16_384  # of a line or a block of a client that has to log in first
 SKIP_LIMIT: Final = 64 * 1_048_576  # of a block that is too large, and is left out
 
 # What `next` has found.
@@ -36,19 +36,19 @@ class WorkqFrameParser:
     def __init__(self, limit: i64 = MAX_BLOCK) -> None:
         self.fields: list[bytes] = []
         self.block: bytes | None = None  # what follows the line; None: nothing, or it was not right
-        self.block_skipped = False  # that is too large, and will be dropped as it comes
+        self.block_skipped = False  # that is too large, and will be dropped as it arrives
         self._limit: i64 = min(limit, i64(MAX_BLOCK))
         self._max_line: i64 = LINE_LIMIT
         self._max_block: i64 = self._limit
         self._buffer = b""
         self._at: i64 = 0  # in the buffer
-        self._pieces: list[bytes] = []  # come after the buffer
+        self._pieces: list[bytes] = []  # follow the buffer
         self._size: i64 = 0  # bytes of both that were not taken
         self._needed_bytes: i64 = 1  # so many must be there before anything can be found
         self._block_size: i64 = -1  # bytes of the block to `fields` that are to be kept
         self._skip: i64 = 0  # bytes that are to be dropped
         self._skipping = False  # them, or the CR LF behind them
-        self._resyncing = False  # whatever comes is dropped up to the next CR LF
+        self._resyncing = False  # input is dropped up to the next CR LF
 
     def limit_unauthenticated_input(self, unauthenticated: bool) -> None:
         """Apply, or lift, the limits of clients that have to log in first."""
@@ -75,11 +75,11 @@ class WorkqFrameParser:
     def partial_command_bytes(self) -> i64:
         """Bytes of an incomplete command; 0: there is none."""
         if self._size >= self._needed_bytes:
-            return 0  # nobody has looked at it yet
+            return 0  # it is not parsed yet
         return self._size + (1 if self._block_size >= 0 or self._skipping or self._resyncing else 0)
 
     def needs_block(self) -> bool:
-        """Whether a command, in `fields`, waits for the rest of what follows its line."""
+        """Whether a command, in `fields`, waits for the rest of the block behind its line."""
         return self._block_size >= 0
 
     def discard(self) -> None:
@@ -180,7 +180,7 @@ class WorkqFrameParser:
         return True
 
     def _drop_skipped(self) -> bool:
-        """Drop what is too large as it comes; True when all of it is gone."""
+        """Drop what is too large as it arrives; True when all of it is dropped."""
         while self._skip and self._size:
             self._load_next_piece()
             count = min(self._skip, len(self._buffer) - self._at)
@@ -190,7 +190,7 @@ class WorkqFrameParser:
         return not self._skip
 
     def _skip_to_line_end(self) -> bool:
-        """Drop what comes up to the next CR LF; True when that was found."""
+        """Drop input up to the next CR LF; True when that was found."""
         self._merge_pieces()
         end = self._buffer.find(b"\r\n", self._at)
         if end >= 0:

@@ -1,4 +1,4 @@
-"""What Workq's inspect shows: a head line, then `key value` lines, for each thing asked for."""
+"""The form of Workq's inspect: a head line, then `key value` lines, for each thing."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LEASED = b"4"
 
 
 class JobListing:
-    """Jobs that are shown one after the other, as their payloads come."""
+    """Jobs that are shown one after the other, as their payloads are read."""
 
     def __init__(self, jobs: list[Job], is_one: bool = False) -> None:
         self.jobs = jobs
-        self.is_one = is_one  # a certain one was asked for
+        self.is_one = is_one  # a certain one was requested
         self.next_index: i64 = 0  # the next one
         self.parts: list[bytes] = []
 

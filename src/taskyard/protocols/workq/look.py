@@ -1,4 +1,4 @@
-"""Workq's inspect: what there is, job by job, queue by queue, and of the server."""
+"""Workq's inspect command: jobs, queues, and the server."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What Workq's commands ask for: from the fields of a line to the engine's words, and errors back.
+"""Parses Workq's commands: from the fields of a line to the engine's terms, and errors back.
 
-Each value has one check, and what it refuses is said in the protocol's fixed words.
+Each value has one check, whose error is in the protocol's fixed words.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CommandError(Exception):
 
 
 class RequestParser:
-    """Reads commands; remembers names and policies, which come again and again."""
+    """Parses commands; caches names and policies."""
 
     def __init__(self, max_losses: i64) -> None:
         self._max_losses = max_losses

@@ -22,7 +22,7 @@ PassedSockets = dict[str, list[socket.socket]]  # by the name of the listener
 
 
 def collect_passed_sockets(settings: Settings, environ: MutableMapping[str, str]) -> PassedSockets:
-    """Those that were passed to this process, and to none that it starts."""
+    """Return the sockets that were passed to this process, and to none that it starts."""
     found = _passed_descriptors(environ)
     for variable in _VARIABLES:
         environ.pop(variable, None)

@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from taskyard.server.net.postman import BatchingReplySender
 
 _DRAIN_SECONDS: Final = 2.0  # seconds that a client has to read its last reply while it still sends
-# Bytes of one command that a client must send while others are let go for being too slow.
+# Bytes of one command that a client must send while others are disconnected for being too slow.
 _PROGRESS_BYTES: Final = 4096
-# Connections up to which replies are sent at once: the postman's round would come later.
+# Connections up to which replies are sent at once: a batch would be sent later.
 _MAX_CONNECTIONS_WITHOUT_BATCHING: Final = 4
 # And from which on they may take so long that their requests are acknowledged before.
 _MAX_CONNECTIONS_WITH_PROMPT_ACKS: Final = 1000
-_MAX_BATCHED_REPLY_BYTES: Final = 65_536  # bytes up to which a reply is given to the postman
+_MAX_BATCHED_REPLY_BYTES: Final = 65_536  # bytes up to which a reply joins a batch
 _MAX_BATCHED_CLIENT_BYTES: Final = 65_536  # and which are too many for one that has some already
 NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 # What `Connection.check_progress` finds.
 NOT_STALLED: Final = 0
-STALLED_INPUT: Final = 1  # a command has begun, and does not come to its end
+STALLED_INPUT: Final = 1  # a command has begun, and its end does not arrive
 STALLED_OUTPUT: Final = 2  # the client does not take its replies
 
 
@@ -57,18 +57,18 @@ class ConnectionRegistry:
     """The open connections, and a way to wait until all are closed."""
 
     def __init__(self) -> None:
-        self._open: dict[Connection, None] = {}  # in the order in which they came
+        self._open: dict[Connection, None] = {}  # in the order in which they were opened
         self._empty = asyncio.Event()
         self._empty.set()
-        self.shutting_down = False  # those that still come are shut down at once
+        self.shutting_down = False  # new ones are shut down at once
         self.last_number: i64 = 0  # connections that there were
-        # Bytes that have come and gone since it was last measured what all of them hold, and how
+        # Bytes received and sent since the memory of all of them was last measured, and how
         # many there may be until that is done again: see flow.py.
         self.bytes_since_check: i64 = 0
         self.check_after_bytes: i64 = NO_LIMIT
         self.on_check_due: Callable[[Connection], None] | None = None
         self.reply_sender: BatchingReplySender | None = None
-        self.use_batching = False  # there are so many that the postman is worth it
+        self.use_batching = False  # there are so many that batches are worth it
         self.login_tracker: LoginTracker | None = None  # where clients have to log in
         # and so many that replies take longer than TCP waits for them
         self.use_delayed_acks = False
@@ -125,11 +125,11 @@ class Connection(Protocol):
         self._client: ClientConnection | None = None
         self._output_blocked = False  # the client does not read what it was sent
         self._paused_for_memory = False  # it waits until there is memory for more
-        self._wants_input = True  # the dialect wants to read
+        self._wants_input = True  # the protocol wants to read
         self._input_ended = False  # nothing more can be read
         self._descriptor: i64 = -1  # of the socket, if bytes go into it as they are
         self._transport_has_output = False  # the transport may have some that must go before
-        self.reply_batch: i64 = 0  # the last bag of the postman that has something for it
+        self.reply_batch: i64 = 0  # the last batch that has a reply for it
         self.reply_index: i64 = 0  # where that is
         self.previous_batch: i64 = 0  # the one before that
         self._drain_timer: asyncio.TimerHandle | None = None
@@ -142,10 +142,10 @@ class Connection(Protocol):
         self.tls_transport: asyncio.Transport | None = None
         self._received_bytes: i64 = 0
         self._written_bytes: i64 = 0
-        # As `verdict` last saw it.
+        # As `check_progress` last saw it.
         self._taken_bytes: i64 = 0  # bytes that the client has taken
         self._taken_since: i64 = 0  # no more since then; 0: it has taken all
-        self._partial_command: i64 = 0  # how many were carried out before the one that is half here
+        self._partial_command: i64 = 0  # how many were executed before the incomplete one
         self._partial_received_bytes: i64 = 0  # bytes received then
         self._partial_since: i64 = 0  # 0: none is half here
 
@@ -250,7 +250,7 @@ class Connection(Protocol):
             self._client.output_blocked = blocked or self._paused_for_memory
         self._update_reading()
 
-    # From those who look after all connections
+    # For the checks of all connections
 
     def pause_for_memory(self, paused: bool) -> None:
         """Execute nothing more for this client and do not read from it; or continue."""
@@ -358,7 +358,7 @@ class Connection(Protocol):
         if at_once or receiver is None:
             self.abort()
 
-    # As the dialect's transport
+    # As the protocol's transport
 
     def switch_protocol(self, client: ClientConnection) -> None:
         """Continue the connection in another protocol."""
@@ -376,7 +376,7 @@ class Connection(Protocol):
         return self._transport
 
     def certificate_name(self) -> str:
-        """Whose certificate the client has shown, as verified by TLS; "": nobody's."""
+        """Return the name in the client's certificate, as verified by TLS; "": there is none."""
         transport = self._transport
         return "" if transport is None else str(transport.get_extra_info("certificate_name", ""))
 
@@ -435,7 +435,7 @@ class Connection(Protocol):
         if sent != len(data):
             self.on_partial_send(data[sent:] if sent else data)
 
-    # From and to the postman
+    # From and to the reply sender
 
     def on_partial_send(self, data: bytes) -> None:
         """Pass what the socket has not taken to the transport."""

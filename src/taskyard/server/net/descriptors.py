@@ -20,7 +20,7 @@ def raise_file_limit() -> None:
 
 
 def max_open_connections(configured: int | None) -> int:
-    """As many as were asked for, but leave descriptors for all else."""
+    """Return the configured number, less what the other descriptors need."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return configured or 10_000_000

@@ -18,8 +18,8 @@ from taskyard.server.net.connection import NO_LIMIT, Connection, ConnectionRegis
 
 _CHECKS_PER_LIMIT: Final = 16  # of the limit, in which it is measured beyond it
 _MIN_HOLDING_BYTES: Final = 4096  # bytes that a client may hold in any case
-_RECHECK_US: Final = 20_000  # microseconds until the next look while memory is short
-_PAUSE_PER_CHECK: Final = 20  # and at least so many times as long as the look itself takes
+_RECHECK_US: Final = 20_000  # microseconds until the next check while memory is short
+_PAUSE_PER_CHECK: Final = 20  # and at least so many times as long as the check itself takes
 
 Holdings = list[tuple[int, Connection]]  # what each connection holds
 
@@ -39,7 +39,7 @@ class MemoryLimiter:
         self._limit_bytes = limit_bytes
         self._is_limiting = False  # the limit was reached, and it has not fallen much below it
         self._small_holding = 0  # bytes that a client may hold meanwhile
-        self._paused: dict[Connection, None] = {}  # in the order in which it came to that
+        self._paused: dict[Connection, None] = {}  # in the order in which they were paused
         self._stopwatch = stopwatch
         self._exempt: Connection | None = None
         self._timer_handle: Cancellable | None = None
@@ -88,7 +88,7 @@ class MemoryLimiter:
     def _measure_holdings(self, resumes: bool) -> None:
         began = self._stopwatch()
         found = [(_held_bytes(one), one) for one in self._registry.all()]
-        # Those who wait can hand nothing back, so the others have at least the other half.
+        # Waiting fetches can free nothing, so the others have at least the other half.
         waiting = min(self._broker.engine.waiter_bytes, self._limit_bytes // 2)
         total = self._broker.pending_reply_bytes + waiting + sum(held for held, _ in found)
         there = {one for _, one in found}

@@ -74,7 +74,7 @@ class ConnectionLimits:
         self._exempts_local = exempts_local
         self._counters = counters
         self.open_count = 0
-        # Lets somebody go who has not said who they are; False: there is nobody.
+        # Closes a connection without a login; False: there is none.
         self.evict_oldest: Callable[[], bool] | None = None
 
     def admit(self, address: str) -> str:

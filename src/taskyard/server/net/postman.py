@@ -24,21 +24,25 @@ from mypy_extensions import i64
 if TYPE_CHECKING:
     from taskyard.server.net.connection import Connection, ConnectionRegistry
 
-# Letters for which it does not pay to wake the thread; the second if another thread flushes the
-# disk, which wants that core as well, and those who wait for it.
+# Replies for which it does not pay to wake the thread; the second if another thread flushes the
+# disk, which needs that core as well, as do the clients that wait for it.
 MAX_INLINE_REPLIES: Final = 12
 MAX_INLINE_REPLIES_WITH_SYNC: Final = 40
-# Letters of one bag up to which it is not worth to gather them, and replies that are sent at once
-# until it is tried again whether there are more by now.
+# Replies of one batch up to which batching does not pay, and replies that are sent at once
+# until batching is tried again.
 _TOO_FEW_TO_BATCH: Final = 2
 _SENDS_BETWEEN_TRIALS: Final = 64
-_MAX_BATCH_REPLIES: Final = 512  # letters of one bag: who leaves may have to wait until it is empty
-# Letters after which the loop, while it helps, looks at its sockets again: so many at least, and
-# such a part of a large bag. To look costs as much as to send one, and brings a few at a time.
+_MAX_BATCH_REPLIES: Final = (
+    512  # replies of one batch: a closing connection may have to wait until all are sent
+)
+# Replies after which the loop, while it assists, polls its sockets again: so many at least, and
+# such a part of a large batch. A poll costs as much as to send one, and brings a few commands.
 _MIN_ASSIST_REPLIES: Final = 4
 _ASSIST_DIVISOR: Final = 4
-_LARGE_BATCH_BYTES: Final = 65_536  # bytes of a bag for which it pays, however few letters they are
-# bytes of a bag that are not to be kept longer than necessary
+_LARGE_BATCH_BYTES: Final = (
+    65_536  # bytes of a batch for which the thread pays, however few replies they are
+)
+# bytes of a batch that are not to be kept longer than necessary
 _URGENT_BATCH_BYTES: Final = 1_048_576
 
 
@@ -80,7 +84,7 @@ class BatchingReplySender:
         self._connections: list[Connection] = []
         self._descriptors: list[int] = []
         self._replies: list[bytes] = []
-        self._priority_from: i64 = 0  # those from here on may be wanted at once
+        self._priority_from: i64 = 0  # those from here on may be priority replies
         self._batch_bytes: i64 = 0
         self._sending_connections: list[Connection] = []
         self._sending_batch: i64 = 0
@@ -90,7 +94,7 @@ class BatchingReplySender:
         self._seen_bytes: i64 = -1
         self._assist_replies: i64 = _MIN_ASSIST_REPLIES
         self._max_inline = max_inline
-        self._recent_replies: i64 = 0  # letters of a bag, in the last few of them
+        self._recent_replies: i64 = 0  # replies of a batch, in the last few of them
         self._sends_until_trial: i64 = _SENDS_BETWEEN_TRIALS
 
     def choose_batching(self) -> bool:
@@ -203,7 +207,7 @@ class BatchingReplySender:
             self._assisting = False
             if (
                 self._sending_connections
-            ):  # the thread does not tell of what could not be sent from here
+            ):  # the thread does not report what could not be sent from here
                 self._collect_results()
             return
         self._seen_bytes = fresh

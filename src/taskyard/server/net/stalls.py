@@ -17,7 +17,7 @@ from taskyard.server.net.connection import (
     ConnectionRegistry,
 )
 
-_CHECKS_PER_TIMEOUT: Final = 4  # in the time after which a client is let go
+_CHECKS_PER_TIMEOUT: Final = 4  # in the time after which a client is disconnected
 _MAX_INTERVAL_US: Final = 15_000_000  # microseconds between two walks
 _CONNECTIONS_PER_STEP: Final = 1000  # connections, before it is the turn of others
 

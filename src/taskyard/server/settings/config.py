@@ -1,6 +1,6 @@
 """The settings of the server: one table from which flags, TASKYARD_* variables and TOML are read.
 
-Each field of Settings carries its kind, default and description; everything else is derived.
+Each field of Settings has its kind, default and description; everything else is derived.
 """
 
 from collections.abc import Mapping
@@ -112,8 +112,8 @@ class Settings:
     resp_transaction_limit: int = setting(
         "10000",
         kinds.integer(1, 1_000_000),
-        "commands that may wait between MULTI and EXEC of RESP; while they are carried out, nobody "
-        "else is served",
+        "commands that may wait between MULTI and EXEC of RESP; while they are executed, no "
+        "other client is served",
     )
     http_port: int | None = setting(
         "8080", kinds.port(), "port of the HTTP listener; 0 takes a free one, off disables it"
@@ -227,7 +227,7 @@ class Settings:
     max_commands_per_second: int | None = setting(
         "off",
         kinds.number_or("off", 1, 1_000_000),
-        "commands of one connection that are carried out in a second; what is beyond it waits",
+        "commands of one connection that are executed in a second; those beyond wait",
     )
     keep_alive: int = setting(
         "3m",
@@ -239,12 +239,12 @@ class Settings:
         "60s",
         kinds.duration("10ms", "24h"),
         "how long a client may take over the rest of a command, or not take its replies, before "
-        "it is let go",
+        "it is disconnected",
     )
     login_timeout: int | None = setting(
         "10s",
         kinds.duration_or_off("100ms", "1h"),
-        "how long a client may take to log in where there are users, before it is let go",
+        "how long a client may take to log in where there are users, before it is disconnected",
     )
     queue_max_jobs: int | None = setting(
         "off",
@@ -369,8 +369,8 @@ class Settings:
     slow_command: int | None = setting(
         "100ms",
         kinds.duration_or_off("1ms", "1h"),
-        "how long a command may take until its reply is let go, the time it was asked to wait not "
-        "counted, before the log tells of it",
+        "how long a command may take until its reply is released, the time it was asked to wait not "
+        "counted, before it is logged",
     )
     # Only in the file: tables, which flags and variables cannot say.
     queues: tuple[QueueTable, ...] = ()
@@ -486,7 +486,7 @@ def _check_lake(settings: Settings) -> None:
 
 
 def _check_exposure(settings: Settings) -> None:
-    """What others can reach must know them, unless the operator says otherwise."""
+    """A server that others can reach must identify its clients, unless it is told otherwise."""
     if not identifies_clients(settings) and not is_local(settings.bind):
         raise ConfigError(
             f"bind is {settings.bind}, which other machines may reach, and everybody there could "

@@ -16,7 +16,7 @@ def identifies_clients(settings: Settings) -> bool:
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches what listens there; names are not looked up."""
+    """Whether only this machine reaches a listener there; names are not resolved."""
     import ipaddress  # which help does not need
 
     try:

@@ -59,7 +59,7 @@ class SettingKind(Generic[T]):
         return self.from_text(str(value))
 
     def range(self) -> str:
-        """The limits as a text, or nothing where there are none."""
+        """Return the limits as a text, or nothing where there are none."""
         if self.limits is None:
             return ""
         low, high = self.limits

@@ -72,7 +72,7 @@ Cursor = Annotated[
 
 
 class Message(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Base of all: what is not known is refused, and said so in the schema."""
+    """Base of all: unknown fields are refused, and the schema says so."""
 
 
 # Bodies
@@ -434,7 +434,7 @@ class LakeReportView(Message):
 
 
 class LakeView(Message):
-    """The process that fills the lake, and how far it has come."""
+    """The process that fills the lake, and its progress."""
 
     running: bool
     pid: Annotated[int, Meta(ge=1)] | None

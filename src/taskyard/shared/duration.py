@@ -1,6 +1,6 @@
 """Durations in the notation of Go ("1m30s", "500ms"), kept as whole microseconds.
 
-Used for settings and by the dialects whose clients send such texts.
+Used for settings and by protocols whose clients send such texts.
 """
 
 import re

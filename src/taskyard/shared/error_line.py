@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# characters at either end of an error that are looked at, however long it is
+# characters at either end of an error that are searched, however long it is
 MAX_END_CHARS: Final = 16_384
 
 _HEADER: Final = re.compile(

@@ -1,7 +1,7 @@
-"""Texts of others in a log or on a terminal: nothing in them is obeyed.
+"""Texts of others in a log or on a terminal: nothing in them takes effect.
 
-Names, payloads and errors come from whoever pushed a job. A control character in one could rewrite
-the screen or type for the user, and a mark of direction could show another text than there is.
+Names, payloads and errors are written by clients. A control character in one could rewrite the
+screen or type for the user, and a mark of direction could show another text than there is.
 """
 
 import re

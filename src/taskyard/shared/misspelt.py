@@ -1,4 +1,4 @@
-"""Which of the known names somebody may have meant by one that is not known."""
+"""Finds the known name that may be meant by an unknown one."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -21,11 +21,11 @@ _SYNONYMS: Final = (
 
 
 def closest_name(word: str, known: Iterable[str], cutoff: float = 0.7) -> str:
-    """The known word that somebody may have meant; "" if none is like it.
+    """Return the known word that may be meant; "" if none is like it.
 
-    `cutoff`: how alike it must be, from 0 to 1. Names that all begin alike want a high one.
+    `cutoff`: how alike it must be, from 0 to 1. Names that all begin alike need a high one.
     """
-    import difflib  # only who misspells something pays for it
+    import difflib  # only a misspelt word pays for it
 
     by_lower = {name.lower(): name for name in known}
     asked = word[:_MAX_COMPARED_CHARS].lower()

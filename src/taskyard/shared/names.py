@@ -1,4 +1,4 @@
-"""Names of queues and tasks: the same rule for all dialects."""
+"""Names of queues and tasks: the same rule for all protocols."""
 
 import re
 from typing import Final

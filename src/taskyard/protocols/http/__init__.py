@@ -1,1 +1,1 @@
-"""HTTP: connections, routing, and who is asking."""
+"""HTTP: connections, routing, and authentication."""

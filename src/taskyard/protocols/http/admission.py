@@ -56,7 +56,7 @@ class BodyAuthorization:
         return True
 
     def refusal_of(self, request: Request | None) -> Response | None:
-        """The answer to a request whose body shall not come."""
+        """Return the answer to a request whose body must not be sent."""
         return self._refusal if request is not None and request is self._request else None
 
     def forget(self) -> None:
@@ -71,7 +71,7 @@ class BodyAuthorization:
 
 
 class _IdentifyCallback:
-    """Remembers about which request it was asked, and who goes on."""
+    """Keeps the request that is being identified, and the callback."""
 
     def __init__(
         self, authorization: BodyAuthorization, request: Request, decided: Callable[[], None]

@@ -1,7 +1,7 @@
-"""One request to the API on its way: its arguments, its turn, its answer.
+"""One request to the API: its arguments, its turn, its answer.
 
-An Operation says all there is to know about a route, to the router, to the code that checks what
-was sent, and to the OpenAPI document.
+An Operation has everything about a route, for the router, for the code that checks requests, and
+for the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class QueryParameter:
     least: int = 0
     most: int = 0  # 0: it is a text
     default: int | str | None = None
-    values: tuple[str, ...] = ()  # the texts there are; (): any
+    values: tuple[str, ...] = ()  # the possible texts; (): any
     of_queue: bool = False  # it is the name of one
 
     def read(self, text: str | None) -> int | str | None:
@@ -89,7 +89,9 @@ class Operation:
     answers: Answers = field(default_factory=dict)
     problems: tuple[str, ...] = ()  # beside those that all operations of its kind have
     reads_state: bool = True  # so it makes no sense once the journal has failed
-    for_everybody: bool = False  # also for those who may do nothing; `action` says nothing then
+    for_everybody: bool = (
+        False  # also for clients without permissions; `action` has no meaning then
+    )
     checks_queues_itself: bool = False  # the queue is not known yet: `run` checks each one itself
 
 
@@ -111,13 +113,13 @@ class ApiCall:
     # Its course
 
     def start(self) -> None:
-        """Carry it out, in the turn in which its connection passes it on."""
-        # Not when the turn began: records are in the order of time, and others may have come since.
+        """Run it, in the turn in which its connection passes it on."""
+        # Not when the turn began: records are in the order of time, and there may be others since.
         self.now = self.broker.clock.now()
         self.run_guarded(self._check_and_run)
 
     def run_guarded(self, step: Callable[[], None]) -> None:
-        """Do a part of it; what is refused there is its answer."""
+        """Run a part of it; an error that it raises is the answer."""
         try:
             step()
         except ApiProblem as problem:
@@ -235,13 +237,13 @@ class ApiCall:
     def check_job_permission(self, job: Job) -> None:
         """Raise unless the caller may do this to the job in its present queue.
 
-        To be asked again after a wait: it may have moved.
+        Check again after a wait: it may have moved.
         """
         principal = self.request.principal
         if not self.may_inspect(job.queue) and not principal.may(
             self.operation.action, job.queue.name
         ):
-            # A refusal would tell in which queue it is.
+            # A refusal would show in which queue it is.
             raise job_not_found(self.request.params["job"])
         self.require(job.queue.name)
 
@@ -251,7 +253,7 @@ class ApiCall:
         return bool(_ID.fullmatch(text)) or parse_uid_text(text) is not None
 
     def lookup_job(self, which: str) -> Job | None:
-        """The job of this id or uid; whether the caller may see it is not asked here."""
+        """Return the job of this id or uid, without checking whether the caller may see it."""
         engine = self.engine
         id, uid = parse_job_reference(which)
         if uid is None:
@@ -296,7 +298,7 @@ class _BlobReader:
         self._then(self._found)
 
     def _on_read(self, data: bytes | None) -> None:
-        """In a turn that the broker has begun."""
+        """Continue in a turn that the broker has begun."""
         self._call.now = self._call.broker.clock.now()
         self._call.run_guarded(lambda: self._add_blob(data))
 

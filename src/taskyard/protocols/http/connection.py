@@ -1,7 +1,7 @@
 """The course of one HTTP connection: request after request, answers in order.
 
-Each answer is held back until what it shows is on disk, like the replies of every protocol. A
-request whose answer takes time holds up those behind it on this connection, and nobody else.
+Each answer waits until what it shows is on disk, like the replies of every protocol. A request
+whose answer takes time delays those behind it on this connection, and no other client.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class UpgradableTransport(Transport, Protocol):
     def detach_transport(self) -> asyncio.Transport: ...
 
     def certificate_name(self) -> str:
-        """Whose certificate the client has shown, as verified by TLS; "": nobody's."""
+        """Return the name in the client's certificate, as verified by TLS; "": there is none."""
         ...
 
 
-# Gives the one who goes on with the connection, and has what came behind the request; or a refusal.
+# Returns the protocol that continues the connection, with what follows the request; or a refusal.
 Upgrade = Callable[[UpgradableTransport, ParsedRequest, bytes], ClientConnection | Response]
 
 
@@ -84,7 +84,7 @@ class Http:
         self.output_limit = output_limit
         self.body_limit = body_limit
         self.identify = identify  # authenticates each request
-        self.refuse = refuse  # makes the answer to those who have to log in first
+        self.refuse = refuse  # makes the answer to clients that have to log in first
         self.secure = secure  # all connections are under TLS
         self.upgrades: dict[str, Upgrade] = {}  # by path
         self.clients = 0
@@ -114,11 +114,11 @@ class HttpConnection(ClientConnection):
         self._body_authorization = BodyAuthorization(http.refuse)
         # the last answer, since nothing more can be read
         self._fatal_response: Response | None = None
-        self._protocol_error = ""  # what is wrong with what has come
-        self._current_request: Request | None = None  # the last request that was begun
+        self._protocol_error = ""  # what is wrong with the input
+        self._current_request: Request | None = None  # the last request that was started
         self._logs_requests = log.isEnabledFor(logging.DEBUG)
         self._exchange: HttpExchange | None = None  # the one that is not answered yet
-        # who sends that one, now that it is known
+        # that request with its principal, once it is authenticated
         self._identified: IdentifiedRequest | None = None
         self._closing_after_replies = False  # answer what has arrived, then close
         self._stopping = False  # since the server stops
@@ -157,21 +157,21 @@ class HttpConnection(ClientConnection):
         self._waiting_since = self.broker.clock.now()
         if (
             self._fatal_response is None
-        ):  # else, or if it has come in whole meanwhile, it is answered anyway
+        ):  # else, or if it is complete meanwhile, it is answered anyway
             self._fatal_response = self._body_authorization.refusal_of(self._parser.large_request)
         self._process_input()
 
     def login_state(self) -> i64:
         if self._is_authenticated:
             return AUTHENTICATED
-        # A request that has begun may say who sends it, and has a time of its own.
+        # A request that has begun may have credentials, and has a time limit of its own.
         busy = (
             self._exchange is not None or self._body_authorization.pending or not self._parser.idle
         )
         return AUTHENTICATING if busy else UNAUTHENTICATED
 
     def close_unauthenticated(self, reason: str) -> None:
-        """There is no request that it would be an answer to."""
+        """Close without an answer: there is no request that it would be for."""
         if self.closed:
             self.reply_queue.abort()
         else:
@@ -232,7 +232,7 @@ class HttpConnection(ClientConnection):
         now = self.broker.begin_turn()
         self._in_turn = True
         if self._identified is not None:
-            self._execute_next()  # it has had its share when it came
+            self._execute_next()  # it had its tokens when it arrived
         turn = (
             self._requests_this_turn(now)
             if self.broker.rate_limiter.commands_per_second
@@ -252,7 +252,7 @@ class HttpConnection(ClientConnection):
         self.broker.end_turn()
 
     def _requests_this_turn(self, now: int) -> int:
-        """Requests of this turn, where there is a rate to keep to."""
+        """Return how many requests this turn may execute under the rate limit."""
         if self._stopping:
             return COMMANDS_PER_TURN
         if self._token_bucket is None:
@@ -274,7 +274,7 @@ class HttpConnection(ClientConnection):
             self.broker.turn_queue.requeue(self)
 
     def _execute_next(self) -> bool:
-        """Begin one request, or go on with it; False if there is none, or it has to wait."""
+        """Start or continue one request; False if there is none, or it has to wait."""
         identified = self._identified
         if identified is not None:
             self._identified = None
@@ -407,7 +407,7 @@ class HttpConnection(ClientConnection):
             incoming.keep_alive = False
             exchange.reply(problem(404, f"There is no WebSocket at {incoming.raw_path}."))
             return
-        if self._closing_after_replies:  # while it was found out who asks
+        if self._closing_after_replies:  # while the request was being authenticated
             incoming.keep_alive = False
             exchange.reply(problem(503, "This connection is about to be closed."))
             return

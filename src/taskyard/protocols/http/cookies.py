@@ -1,4 +1,4 @@
-"""The one cookie there is: it holds the session of a browser that has logged in."""
+"""The only cookie: it has the session of a browser that has logged in."""
 
 from __future__ import annotations
 

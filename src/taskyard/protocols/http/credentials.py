@@ -54,7 +54,7 @@ def parse_authorization(header: str) -> Credentials:
 
 
 class RequestIdentifier:
-    """How a listener finds out who sends a request: an Identify (see messages.py)."""
+    """Authenticates the requests of a listener: an Identify (see messages.py)."""
 
     def __init__(
         self,

@@ -37,7 +37,7 @@ MAX_COMPRESSED_RATIO: Final = 0.9  # of its size, at most, that a compressed for
 
 
 class Asset:
-    """One file, and its compressed form, which is made when somebody takes it first."""
+    """One file, and its compressed form, which is made at the first request for it."""
 
     def __init__(self, content: bytes, kind: str) -> None:
         self.content = content

@@ -1,7 +1,7 @@
-"""GET / and /assets/...: the dashboard's own files, for everybody.
+"""GET / and /assets/...: the dashboard's own files, for every client. They contain nothing about
+jobs.
 
-They tell nothing of any job. Each file has a route of its own, so that no path of a request ever
-becomes a path on the disk.
+Each file has a route of its own, so that no path of a request ever becomes a path on the disk.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _serve(asset: Asset, exchange: Exchange) -> None:
     tag = f'"{asset.digest}"' if packed is None else f'"{asset.digest}-gzip"'
     headers = [
         ("etag", tag),
-        ("cache-control", "no-cache"),  # kept, but asked about each time
+        ("cache-control", "no-cache"),  # cached, but checked each time
         ("vary", "accept-encoding"),
         *(html_headers() if asset.kind == HTML else PLAIN_HEADERS),
     ]
@@ -98,7 +98,7 @@ def _serve(asset: Asset, exchange: Exchange) -> None:
 
 
 def accepts_gzip(request: Request) -> bool:
-    """Named with a weight that is not 0, or not named where everything else is."""
+    """Whether it is named with a weight that is not 0, or is not named where everything else is."""
     weights: dict[str, bool] = {}
     for part in request.headers.get("accept-encoding", "").split(","):
         name, _, options = part.partition(";")

@@ -1,4 +1,4 @@
-"""One request of a connection: who sends it, and its one answer, whole or as a stream."""
+"""One request of a connection: its sender, and its one answer, whole or as a stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class IdentifiedRequest:
-    """A request, and who sends it as soon as that is known."""
+    """A request, and its principal once that is known."""
 
     def __init__(
         self, connection: HttpConnection, exchange: HttpExchange, incoming: ParsedRequest
@@ -64,7 +64,7 @@ class HttpExchange:
         self._on_close = on_close
         connection = self._connection
         if connection is not None:
-            connection.command_started_at = 0  # it is for as long as its client wants
+            connection.command_started_at = 0  # it lasts as long as its client reads
             connection.reply_queue.send(
                 encode_stream_head(content_type, self.request.id, connection.http.secure), 0
             )

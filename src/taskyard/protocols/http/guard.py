@@ -1,5 +1,6 @@
 """Permission for what is answered over plain HTTP: a refusal is a problem of status 403, or of
-status 401 to those who have not said who they are."""
+status 401 to clients that have not logged in.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def unauthenticated(detail: str) -> Response:
 def permission_refusal(
     allow: Allow, principal: Principal, action: str, queues: Iterable[str]
 ) -> Response | None:
-    """The answer to who may not do this to all of these; None: they may."""
+    """Return the answer to a client that may not do this to all of these; None: it may."""
     try:
         for queue in queues:
             allow(principal, action, queue)
@@ -43,7 +44,7 @@ def deny_without_permissions(principal: Principal) -> Response | None:
 
 
 def require_permission(allow: Allow, action: str, route: Route) -> Route:
-    """The route, for those who may do this to the queue that its path names, or to the server."""
+    """Return the route, for clients that may do this to the queue in its path, or to the server."""
     return Route(route.method, route.pattern, _PermissionGuard(allow, action, route.handler).handle)
 
 

@@ -1,7 +1,7 @@
-"""GET /lake/report: the last report that was written of the lake, for those who may see all queues.
+"""GET /lake/report: the last report of the lake, for clients that may see all queues.
 
-It is a page with scripts of its own, so it is shown in a sandbox: to the browser it comes from
-nowhere, and can neither read anything of this server nor ask for it.
+It is a page with scripts of its own, so it is shown in a sandbox: to the browser it has no origin,
+and can neither read anything of this server nor request it.
 """
 
 from __future__ import annotations

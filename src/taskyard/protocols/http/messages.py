@@ -39,7 +39,7 @@ class Response:
 
 
 class Stream(Protocol):
-    """The body of a response that goes on and on, such as server-sent events."""
+    """The body of a response without an end, such as server-sent events."""
 
     def send(self, data: bytes, position: int = 0) -> None: ...
 
@@ -71,7 +71,7 @@ class Exchange(Protocol):
 
 Handler = Callable[[Exchange], None]
 
-# Who asks, or the answer to one who is not who they say; None: it takes a while, and the function
+# The principal, or the answer to wrong credentials; None: it takes a while, and the function
 # will be called with it in a turn of the loop's own.
 Identify = Callable[[Request, Callable[[Principal | Response], None]], Principal | Response | None]
 

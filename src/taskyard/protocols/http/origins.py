@@ -1,7 +1,7 @@
-"""Pages of other sites: what a browser does for them is not what its user has asked for.
+"""Pages of other sites: what a browser does for them is not what its user has requested.
 
 The browser sends along what its user is known by, an address inside of a network or a password, so
-that what a stranger's page asks for would be allowed. Where an address is enough, a site can also
+that requests of an attacker's page would be allowed. Where an address is enough, a site can also
 give its own name to this machine (DNS rebinding): to the browser its page then comes from here.
 """
 
@@ -23,7 +23,7 @@ SAFE_METHODS: Final = (
 
 
 def is_cross_site(headers: dict[str, str], allowed: frozenset[str]) -> bool:
-    """Whether a page sends this that neither comes from here nor is allowed to."""
+    """Whether a page sends this that is neither from here nor allowed to."""
     origin = headers.get("origin")
     if origin is None and headers.get("sec-fetch-site") in OTHER_SITES:
         return "*" not in allowed  # browsers that do not say which page still say that it is one
@@ -44,7 +44,7 @@ def cross_site_refusal(request: Request, allowed: frozenset[str]) -> Response | 
 
 
 def unknown_host_refusal(request: Request, allowed: frozenset[str]) -> Response | None:
-    """For where everybody on this machine may do everything: the names of others are not ours."""
+    """Refuse unknown host names where every client of this machine has full access."""
     host = request.headers.get("host", "")
     if _is_local_name(host) or "*" in allowed:
         return None

@@ -10,7 +10,7 @@ import httptools
 from taskyard.protocols.http.messages import Request
 
 HEADER_LIMIT = 65_536  # bytes of the request line and all headers
-SMALL_BODY = 16_384  # bytes that are kept whoever sends them
+SMALL_BODY = 16_384  # bytes that are kept of any sender
 
 VERSIONS = ("1.0", "1.1")
 OTHER_VERSION = "Only HTTP/1.1 and HTTP/1.0 are spoken here."
@@ -21,7 +21,7 @@ _OTHER_PROTOCOLS = (b" RTSP/", b" ICE/")
 
 
 class BadRequest(Exception):
-    """What has come is not HTTP, or too much of it; the connection cannot go on."""
+    """The input is not HTTP, or too much of it; the connection cannot continue."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -49,14 +49,14 @@ class Parser:
         self._parser = httptools.HttpRequestParser(self)
         self._in_head = True
         self._head_size = 0
-        # what is fed, behind what has come before of a head that is not whole
+        # the input, behind what has arrived of an incomplete head
         self._head_bytes = b""
-        self._checked_lines_end = 0  # of the request lines in there that were looked at
+        self._checked_lines_end = 0  # of the request lines in there that were checked
         self._is_plain: bool | None = None  # nothing in there names another protocol; if known
         self.ready: deque[ParsedRequest] = deque()
-        self.pending_bytes = 0  # bytes of bodies in `ready`, and of what came behind an upgrade
+        self.pending_bytes = 0  # bytes of bodies in `ready`, and of what follows an upgrade
         self.wants_continue = False  # the client waits before it sends the body
-        self.upgrade = False  # the last request in `ready` asks for another protocol
+        self.upgrade = False  # the last request in `ready` is an upgrade
         self.upgrade_bytes = b""
         self.idle = True  # between two requests
         # the one that is coming, once its body is not small
@@ -123,7 +123,7 @@ class Parser:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
-            return  # behind the body, where nothing is told that anybody here wants to know
+            return  # behind the body, where nothing is of use here
         key = name.decode("latin-1").lower()
         text = value.decode("latin-1")
         known = self._headers.get(key)
@@ -145,7 +145,7 @@ class Parser:
     def _names_other_protocol(self) -> bool:
         """Whether the request line ends in the version of a protocol that only looks like HTTP."""
         heads = self._head_bytes
-        if self._is_plain is None:  # asked once a piece, which may have thousands of requests
+        if self._is_plain is None:  # checked once a piece, which may have thousands of requests
             self._is_plain = not any(name in heads for name in _OTHER_PROTOCOLS)
         if self._is_plain:
             return False

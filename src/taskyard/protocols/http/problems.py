@@ -26,8 +26,9 @@ def login_required(detail: str) -> Response:
 
 
 def without_prompt(request: Request, refusal: Response) -> Response:
-    """For what a page asks: a browser that is offered Basic would ask for a password by itself,
-    where the page is about to show its own form."""
+    """The answer to a request of a page: for Basic a browser would ask for a password itself, while
+    the page is about to show its own form.
+    """
     headers = request.headers
     from_page = (
         session_of(request) is not None

@@ -17,7 +17,7 @@ class NoRoute(Exception):
 
 
 class _Node:
-    """One segment of the paths there are."""
+    """One segment of the paths of the routes."""
 
     def __init__(self) -> None:
         self.children: dict[str, _Node] = {}

@@ -1,6 +1,6 @@
 """The JSON API: all its routes, and the document that describes them.
 
-Handlers are short: they read what was sent, call the engine, and show what came of it. User
+Handlers are short: they parse the request, call the engine, and encode the result. User
 documentation: docs/api.md.
 """
 

@@ -61,7 +61,7 @@ _PATH: Final[dict[str, dict[str, Any]]] = {
     },
 }
 
-# What the types cannot say: fields that exclude each other, or that must come together.
+# What the types cannot express: fields that exclude each other, or that must be set together.
 _RULES: Final[dict[str, dict[str, Any]]] = {
     "Push": {
         "not": {

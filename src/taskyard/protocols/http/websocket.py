@@ -1,7 +1,7 @@
-"""WebSockets: a connection that has been HTTP so far goes on in messages.
+"""WebSockets: a connection that has been HTTP so far continues in messages.
 
-picows does the handshake, the frames and the control frames; this puts messages together, bounds
-them, and keeps the connection's own transport in between, so that back-pressure, counting and the
+picows does the handshake, the frames and the control frames; this joins frames to messages, bounds
+them, and keeps the connection's own transport in between, so that backpressure, counting and the
 end of a connection are the same as for every other protocol.
 """
 
@@ -20,7 +20,7 @@ from taskyard.protocols.http.origins import is_cross_site
 from taskyard.protocols.http.parser import ParsedRequest
 from taskyard.protocols.http.problems import problem
 
-PING_AFTER = 30.0  # seconds without a word, after which a client is asked whether it is there
+PING_AFTER = 30.0  # seconds without input, after which a client gets a ping
 PONG_WITHIN = 30.0
 MAX_PARTS = 4096  # frames of one message
 _BUFFER = 16_384
@@ -54,15 +54,15 @@ class MessageHandler(Protocol):
 
 
 class WebSocket(WSListener):
-    """The reading side of one WebSocket: bytes in, messages out to its speaker."""
+    """The reading side of one WebSocket: bytes in, messages out to its handler."""
 
     def __init__(self, transport: asyncio.Transport, limit: int) -> None:
         super().__init__()
         self._limit = limit
         self._handler: MessageHandler | None = None
-        self._parts = bytearray()  # of a message that comes in several frames
+        self._parts = bytearray()  # of a message in several frames
         self._part_count = 0
-        self._since_frame = 0  # bytes that have come since the last whole frame
+        self._since_frame = 0  # bytes since the last whole frame
         self._kind = WSMsgType.TEXT
         # What was read and not delivered yet. picows would swallow the handler's errors.
         self._received: list[tuple[WSMsgType, bytes]] = []
@@ -97,7 +97,7 @@ class WebSocket(WSListener):
     def complete_handshake(self, incoming: ParsedRequest) -> None:
         """Say yes to a request that `refuse` had nothing against."""
         key = incoming.request.headers["sec-websocket-key"]
-        # Browsers ask in more words, of which picows understands only these.
+        # Browsers send more words, of which picows understands only these.
         head = [
             f"GET {incoming.raw_path} HTTP/1.1",
             "host: taskyard",
@@ -155,7 +155,7 @@ class WebSocket(WSListener):
         sent = self._protocol.transport.close_handshake
         if sent is None or self._end_reason is not None:
             return
-        # picows would go on with what it has found fault with: nothing more may get there.
+        # picows would continue after invalid input: nothing more may get there.
         if sent.recv_then_sent:
             self._end_reason = ""
         else:
@@ -166,7 +166,7 @@ class WebSocket(WSListener):
             speaker.on_close(self._end_reason)
 
     def _release_buffer(self) -> None:
-        """Give back the memory of a large frame: picows keeps a buffer of the largest."""
+        """Free the memory of a large frame: picows keeps a buffer of the largest."""
         self._protocol.connection_lost(None)
         self._transport.muted = True  # it believes that hands are shaken anew
         self._protocol = self._new_protocol()

@@ -32,16 +32,14 @@ MAX_INLINE_REPLIES_WITH_SYNC: Final = 40
 # until batching is tried again.
 _TOO_FEW_TO_BATCH: Final = 2
 _SENDS_BETWEEN_TRIALS: Final = 64
-_MAX_BATCH_REPLIES: Final = (
-    512  # replies of one batch: a closing connection may have to wait until all are sent
-)
+# replies of one batch: a closing connection may have to wait until all are sent
+_MAX_BATCH_REPLIES: Final = 512
 # Replies after which the loop, while it assists, polls its sockets again: so many at least, and
 # such a part of a large batch. A poll costs as much as to send one, and brings a few commands.
 _MIN_ASSIST_REPLIES: Final = 4
 _ASSIST_DIVISOR: Final = 4
-_LARGE_BATCH_BYTES: Final = (
-    65_536  # bytes of a batch for which the thread pays, however few replies they are
-)
+# bytes of a batch for which the thread pays, however few replies they are
+_LARGE_BATCH_BYTES: Final = 65_536
 # bytes of a batch that are not to be kept longer than necessary
 _URGENT_BATCH_BYTES: Final = 1_048_576
 

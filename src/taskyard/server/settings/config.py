@@ -369,8 +369,8 @@ class Settings:
     slow_command: int | None = setting(
         "100ms",
         kinds.duration_or_off("1ms", "1h"),
-        "how long a command may take until its reply is released, the time it was asked to wait not "
-        "counted, before it is logged",
+        "how long a command may take until its reply is released, the time it was asked to wait "
+        "not counted, before it is logged",
     )
     # Only in the file: tables, which flags and variables cannot say.
     queues: tuple[QueueTable, ...] = ()

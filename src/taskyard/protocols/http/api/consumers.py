@@ -1,7 +1,7 @@
 """The API's consumers, which take jobs in numbered batches: list, get, drop.
 
-A consumer belongs to the queues that its last batch is from: who may not see all of them does not
-see the consumer.
+A consumer belongs to the queues that its last batch is from: clients that may not see all of them
+do not see the consumer.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _named_consumer(call: ApiCall) -> BatchConsumer:
         raise consumer_not_found(name)
     queues = [queue.decode() for queue in consumer.queues]
     if not all(principal.may(INSPECT, queue) or principal.may(action, queue) for queue in queues):
-        raise consumer_not_found(name)  # a refusal would tell that it is there
+        raise consumer_not_found(name)  # a refusal would show that it exists
     for queue in queues:
         call.require(queue)
     return consumer

@@ -141,7 +141,7 @@ class DeadLetterOperations:
         act: Act,
         end: OnDone,
     ) -> None:
-        # A dead letter that is replayed may die again meanwhile: that is another one.
+        # A dead letter that is replayed may fail for good again meanwhile: that is another one.
         last = queue.dead.last().order_key if queue.dead.size else 0
 
         def act_on(job: Job) -> bool:
@@ -284,7 +284,7 @@ def _load_errors(
 
 
 def _group(call: ApiCall) -> None:
-    """By the newest letters, since the number of all of them has no bound."""
+    """Group the newest letters, because the number of all of them has no bound."""
     queue = call.queue()
     total = queue.dead.size
     scanned = queue.dead.slice(max(0, total - MAX_SCANNED), MAX_SCANNED)

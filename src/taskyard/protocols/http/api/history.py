@@ -72,7 +72,9 @@ class HistoryOperations:
 
 
 def _answer(call: ApiCall, view: messages.HistoryView) -> None:
-    """At once: it promises nothing, and is wanted most when the disk hangs."""
+    """Answer without waiting for the disk: it promises nothing, and is needed most when the disk
+    hangs.
+    """
     call.reply(Response(200, msgspec.json.encode(view)))
 
 

@@ -42,7 +42,7 @@ MAX_EVENTS: Final = 1_000  # in one answer
 MAX_CHUNKS: Final = 16  # each reads up to 4 MiB
 MAX_NODES: Final = 100
 _MAX_DROPPED_CHUNKS: Final = 3
-# remembered, so that the next page need not look for where the last ended
+# cached, so that the next page need not search where the last ended
 _MAX_REMEMBERED_POSITIONS: Final = 100
 
 log = logging.getLogger("taskyard")
@@ -113,7 +113,7 @@ class JobEventOperations:
 
 
 class _EventPageReader:
-    """A page on its way."""
+    """A page that is being read."""
 
     def __init__(self, operations: JobEventOperations, call: ApiCall, job: Job, first: int) -> None:
         self._operations = operations
@@ -124,7 +124,7 @@ class _EventPageReader:
         self._upto = _last_seq(call.broker, job)
         self._position: ChunkPosition | None = None
         self._chunks = 0
-        self._dropped_chunks = 0  # chunks whose segment was dropped meanwhile
+        self._dropped_chunks = 0  # chunks whose segment was removed meanwhile
         self._events: list[dict[str, Any]] = []
         self._has_push = False
         self._work: JournalChunk | None = None
@@ -155,7 +155,7 @@ class _EventPageReader:
         self._add_records(work.records)
         self._next, self._position = work.next_seq, work.position
         full = len(self._events) >= MAX_EVENTS
-        # A page ends somewhere, but not before it has come further than where it began.
+        # A page may end anywhere, but not where it began.
         spent = self._chunks >= MAX_CHUNKS and self._next > self._first
         if self._next <= self._upto and not full and not spent:
             self.read_chunk()
@@ -172,7 +172,7 @@ class _EventPageReader:
                 self._events.append(shown)
 
     def _remove_personal_fields(self, record: Record, shown: dict[str, Any]) -> None:
-        """The job may have come from a queue that the caller may not inspect."""
+        """Remove them, because the job may have been in a queue that the caller may not inspect."""
         may = self._call.request.principal.may
         if not all(may(INSPECT, queue.decode()) for queue in _origin_queues(record, self._job.id)):
             remove_personal_fields(shown)
@@ -208,9 +208,9 @@ class _EventPageReader:
 
 
 def _first_seq(broker: Broker, job: Job) -> int:
-    """A record that is before its push, and not by far.
+    """Return a record that is before the job's push, and not by far.
 
-    When a segment was made is known about, so the one before it is looked at as well.
+    The time when a segment was made is known roughly, so the one before it is read as well.
     """
     journal = broker.journal
     base = before = journal.first_base
@@ -313,7 +313,7 @@ class _JobGraph:
         self.nodes[job.id] = (job, level)
 
     def walk(self, job: Job, way: int) -> None:
-        """From one level to the next; half of the room is for each way."""
+        """Go from one level to the next; half of the limit is for each direction."""
         room = MAX_NODES // 2 if way < 0 else MAX_NODES
         line: deque[tuple[Job, int]] = deque([(job, 0)])
         while line:

@@ -237,7 +237,7 @@ def _get(call: ApiCall) -> None:
 
 
 def _result_location(job: Job) -> tuple[int, int] | None:
-    """Of a failed job there is none: what Workq gives as its result is its error."""
+    """Return none for a failed job: what Workq returns as its result is its error."""
     extra = job.extras
     succeeded = job.state == SUCCEEDED or (job.state == GONE and job.order_key)
     if extra is None or not extra.has_result or not succeeded:
@@ -326,14 +326,14 @@ def _list_finished(call: ApiCall) -> None:
 
 
 def recently_finished(call: ApiCall) -> Iterator[Job]:
-    """The ring from its newest job back, from behind the cursor on."""
+    """Return the ring from its newest job back, from behind the cursor on."""
     ring = reversed(call.engine.state.finished_ring)
     cursor = call.text("cursor")
     if not cursor:
         return ring
     last = read_cursor(cursor, FinishedCursor).id
     if call.engine.state.next_id <= last or call.engine.recent(last) is None:
-        return iter(())  # it has left the ring, and all that ended before it left earlier
+        return iter(())  # it has left the ring, and all that ended before it have left earlier
     for job in ring:
         if job.id == last:
             break

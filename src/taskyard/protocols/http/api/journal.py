@@ -1,7 +1,7 @@
 """The API's journal: which segments there are, and their bytes, for readers elsewhere.
 
-Only durable bytes are given. They are read off the loop, a few answers at a time, so that however
-many read, memory and threads are left for the others.
+Only durable bytes are sent. They are read off the loop, a few answers at a time, so that many
+readers leave memory and threads for other clients.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class LakeJobView(Message):
 
 @dataclass(frozen=True, slots=True)
 class LakeLookup:
-    """What came of it; neither: the lake has no such job."""
+    """The result of a lookup; neither: the lake has no such job."""
 
     found: bytes = b""  # a LakeJobView
     error: str = ""
@@ -154,7 +154,7 @@ def _show_job(call: ApiCall, which: str, looked: LakeLookup) -> None:
     view = msgspec.json.decode(looked.found, type=LakeJobView)
     principal = call.request.principal
     if not all(principal.may(INSPECT, queue) for queue in _queues_of_rows(view)):
-        raise not_in_lake(which)  # a refusal would tell that it is there
+        raise not_in_lake(which)  # a refusal would show that it exists
     for queue in _queues_of_rows(view):
         call.require(queue)
     for row in [*view.runs, *([view.open] if view.open else [])]:
@@ -172,7 +172,7 @@ def _content(told: Any) -> Content | None:
 
 
 def _queues_of_rows(view: LakeJobView) -> list[str]:
-    """All that the job has been in: each row tells of it."""
+    """Return all queues that the job was in: each row has one."""
     rows = [*view.runs, *view.attempts, *view.events, *([view.open] if view.open else [])]
     names = [row.get(key) for row in rows for key in ("queue", "first_queue", "to_queue")]
     return list(dict.fromkeys(name for name in names if isinstance(name, str)))

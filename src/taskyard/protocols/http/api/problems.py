@@ -1,4 +1,4 @@
-"""What the API answers when it cannot do what was asked: application/problem+json.
+"""Errors of the API: application/problem+json.
 
 One table of kinds; the document and the answers are both made from it.
 """
@@ -260,7 +260,7 @@ _AT: Final = re.compile(r" - at `\$\.?([^`]*)`$")
 _NAMED: Final = re.compile(r"field `([^`]*)`")
 _UNKNOWN: Final = re.compile(r"unknown field `(.*)`", re.DOTALL)
 _NO_CHOICE: Final = re.compile(r"Invalid enum value '(.*)'", re.DOTALL)
-_SHOWN: Final = 100  # characters of a word that somebody has sent
+_SHOWN: Final = 100  # characters of a word that a client has sent
 
 
 def malformed_body(error: Exception, kind: Any) -> ApiProblem:

@@ -1,7 +1,7 @@
 """Pushing through the API: from JSON to the engine's new jobs, one or a batch.
 
 A push whose uid is known from the same user and queue pushes nothing and is answered as if it had
-been the first one, so that a producer may repeat what it got no answer to.
+been the first one, so that a producer may repeat a push without an answer.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ class _PushBatch:
 def _pushed(call: ApiCall, id: int, uid: bytes | None, duplicate: bool) -> messages.Pushed:
     if uid is None:
         uid = derive_uid(call.engine.salt, id)
-    job = call.engine.state.jobs.get(id)  # who waited may have popped it, and it may be gone
+    job = call.engine.state.jobs.get(id)  # a waiter may have popped it, and it may be gone
     state = STATE_NAMES[job.state] if job is not None else "gone"
     return messages.Pushed(id=id, uid=format_uid(uid), state=state, duplicate=duplicate)  # type: ignore[arg-type]
 
@@ -323,7 +323,7 @@ def _encode_limit_key(body: messages.Push) -> bytes | None:
 
 
 def _parse_backoff(body: messages.Push) -> tuple[int, int, int]:
-    """Kind, first pause, longest pause, as the engine wants them."""
+    """Parse kind, first pause and longest pause for the engine."""
     base = body.backoff_base
     cap = body.backoff_cap
     if body.backoff is UNSET or body.backoff == "exponential":

@@ -58,7 +58,7 @@ QUEUE: Final = "/api/v1/queues/{queue}"
 
 
 class SortedQueueNames:
-    """The names of all queues in order, sorted again when one has come or gone."""
+    """The names of all queues in order, sorted again when a queue was created or deleted."""
 
     def __init__(self, broker: Broker) -> None:
         self._state = broker.engine.state
@@ -132,7 +132,7 @@ class QueueOperations:
         ]
 
     def _on_jobs(self, one: Answers) -> list[Operation]:
-        """What stops, goes on, or ends, with the jobs that are there."""
+        """Operations on the jobs of a queue: pause, resume, purge and the like."""
         return [
             Operation(
                 method="DELETE",
@@ -245,7 +245,7 @@ class QueueOperations:
     ) -> None:
         before = call.engine.state.next_id  # what is pushed from now on stays
         if LIMITED in states and READY in states:
-            # Who asks for a job meanwhile may have ready ones set aside, of which some come back.
+            # A fetch meanwhile may park ready jobs, some of which are released again.
             behind = states.index(READY) + 1
             states[behind:behind] = [LIMITED, READY]
 

@@ -121,7 +121,7 @@ def _commit(call: ApiCall) -> None:
 
 
 def _check_position(step: Callable[[], NamedReader]) -> NamedReader:
-    """A position is wrong or not by what the journal has come to, not by itself."""
+    """Check a position against the end of the journal."""
     try:
         return step()
     except InvalidOption as error:

@@ -1,7 +1,7 @@
 """The API's schedules: list, set, delete, pause, resume, run now.
 
-A schedule belongs to the queue that it pushes to: who may see or change that queue may do so with
-its schedules, and to others they are not there.
+A schedule belongs to the queue that it pushes to: clients that may see or change that queue may do
+so with its schedules, and others do not see them.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def _named_schedule(call: ApiCall) -> Schedule:
     principal = call.request.principal
     queue = schedule.job.queue
     if not principal.may(INSPECT, queue) and not principal.may(call.operation.action, queue):
-        raise schedule_not_found(name)  # a refusal would tell that it is there
+        raise schedule_not_found(name)  # a refusal would show that it exists
     call.require(queue)
     return schedule
 

@@ -117,7 +117,7 @@ class SearchOperations:
 
 
 def _named_queue(call: ApiCall) -> Queue | None:
-    """The one that the query asks for; None: any."""
+    """Return the queue in the query; None: any."""
     name = call.text("queue")
     if not name:
         return None
@@ -158,7 +158,7 @@ def _answer(
 
 
 def _list_gone(call: ApiCall, queue: Queue | None) -> None:
-    """Of the ring of finished jobs, the last first."""
+    """List jobs of the ring of finished jobs, the last first."""
     limit = call.number("limit")
     jobs: list[api_messages.JobSummary] = []
     looked_at = 0
@@ -217,7 +217,7 @@ class _JobSearch(_ChunkedSearch):
         self._limit = call.number("limit")
         self._name = call.text("name")
         self._found: list[api_messages.JobSummary] = []
-        self._scanned_jobs = 0  # looked at
+        self._scanned_jobs = 0  # scanned
         self._steps = 0  # jobs and queues
         self._position = self._start_position()
 
@@ -280,7 +280,7 @@ class _JobSearch(_ChunkedSearch):
         return len(jobs)
 
     def _advance(self, queue: Queue | None) -> bool:
-        """To the next state or queue; False: there is none."""
+        """Continue with the next state or queue; False: there is none."""
         at = self._states.index(STATE_NAMES.index(self._position.state)) + 1
         if queue is not None:
             for state in self._states[at:]:
@@ -350,7 +350,7 @@ class _TextSearch(_ChunkedSearch):
                 self._complete = False
 
     def _keep_closest(self) -> None:
-        """Keep the closest ones, so that there are never many to be put in order."""
+        """Keep the closest ones, so that there are never many to sort."""
         self._queues.sort(key=lambda name: (len(name), name))
         if len(self._queues) > self._limit:
             self._complete = False

@@ -18,7 +18,7 @@ from taskyard.shared import api_messages as messages
 
 Durability = Literal["sync", "write", "memory"]
 Connections = Callable[[], dict[str, int]]  # how many there are, by protocol
-Listeners = Callable[[], dict[str, messages.ListenerView]]  # where, by dialect
+Listeners = Callable[[], dict[str, messages.ListenerView]]  # where, by protocol
 
 
 class ServerOperations:

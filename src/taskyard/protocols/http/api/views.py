@@ -1,4 +1,4 @@
-"""How jobs, leases and bytes look in the API's answers."""
+"""The form of jobs, leases and bytes in the API's answers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def seconds(us: int) -> float:
 
 
 def job_summary_fields(engine: Engine, job: Job, now: int) -> dict[str, Any]:
-    """The fields of JobSummary; those who show more add theirs."""
+    """Return the fields of JobSummary; longer views add theirs."""
     policy = job.policy
     most = final_failure_number(job)
     extra = job.extras or JobExtras()
@@ -123,7 +123,7 @@ def held_job_view(engine: Engine, job: Job, lease: Lease, now: int) -> messages.
 
 
 def content_view(data: bytes | None, size: int) -> messages.Content:
-    """Bytes of that size; None: they are lost, fewer: the rest is not shown."""
+    """Bytes of that size; None: they are lost, fewer: the remainder is not shown."""
     content = messages.Content(size=size, cut=data is not None and len(data) < size)
     if data is None:
         return content

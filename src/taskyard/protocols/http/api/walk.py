@@ -16,7 +16,7 @@ from taskyard.engine.model.queue import Queue
 from taskyard.protocols.http.api.problems import ApiProblem, problem_of, queue_not_found
 from taskyard.protocols.http.call import ApiCall
 
-CHUNK_JOBS: Final = 500  # jobs looked at in one turn: some milliseconds
+CHUNK_JOBS: Final = 500  # jobs scanned in one turn: some milliseconds
 _BACKLOG_PAUSE_US: Final = 5_000  # microseconds, while the disk is behind
 
 

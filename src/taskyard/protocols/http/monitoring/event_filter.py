@@ -1,4 +1,4 @@
-"""Which events a client asks for: from where on, until where, of which queues, of which kinds."""
+"""Which events a client requests: from where on, until where, of which queues, of which kinds."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _parse_kinds(text: str) -> frozenset[int] | None:
     return frozenset(KINDS[name] for name in names) if names else None
 
 
-# What an event leaves out for those who may not inspect the queue in which it happened.
+# What an event leaves out for clients that may not inspect the queue in which it happened.
 PERSONAL_FIELDS: Final = (
     "user",
     "holder",
@@ -127,7 +127,7 @@ def origin_queues(record: Record) -> list[bytes]:
 
 
 def remove_personal_fields(found: dict[str, Any]) -> None:
-    """Leave an event without its error, and without those who were part of it."""
+    """Remove its error from an event, and the names of users and holders."""
     for name in PERSONAL_FIELDS:
         found.pop(name, None)
 

@@ -63,7 +63,7 @@ class Events:
         self._allow = allow
         self._listeners: dict[int, EventListener] = {}
         self._is_reading = False  # a chunk is being read
-        self._waiting_for_chunk: deque[EventListener] = deque()  # those who want one
+        self._waiting_for_chunk: deque[EventListener] = deque()  # those that need one
         self._keep_alive_timer: Cancellable | None = None
 
     def routes(self) -> list[Route]:
@@ -168,7 +168,7 @@ class EventListener:
         self._last_seq = query.last_seq
         self._stream: Stream | None = None
         self._number = 0
-        self._awaits_chunk = False  # for a portion
+        self._awaits_chunk = False  # for a chunk
         self._position: ChunkPosition | None = None  # where the last one has ended
 
     def start(self, exchange: Exchange) -> None:
@@ -204,7 +204,7 @@ class EventListener:
             stream.send(f":\nid: {self._events.timeline}:{self.next_seq - 1}\n\n".encode())
 
     def send_events(self) -> None:
-        """Send what there is, as far as the client reads it."""
+        """Send the events there are, as far as the client reads them."""
         stream = self._stream
         if stream is None or self._awaits_chunk or not stream.accepts_more():
             return
@@ -235,13 +235,13 @@ class EventListener:
             self._events.scheduler.call_soon(self.send_events)
 
     def _is_over(self) -> bool:
-        """Whether all was sent that it has asked for."""
+        """Whether everything was sent that it has requested."""
         return self.next_seq > self._last_seq
 
     # Old records
 
     def next_chunk(self) -> _EventChunk | None:
-        """What to read now; None if nothing is wanted any more."""
+        """Return what to read now; None if nothing is needed any more."""
         if self._stream is None:
             self._awaits_chunk = False
             return None
@@ -272,7 +272,7 @@ class EventListener:
     # What is no record
 
     def _send_loss(self, first: int) -> None:
-        """Records that it wants are not there any more."""
+        """Report that records which it requested were removed."""
         lost: dict[str, object] = {
             "wanted": self.next_seq,
             "first": first,
@@ -290,7 +290,7 @@ class EventListener:
             self._stream.send(self._encode("timeline", change, self.next_seq - 1))
 
     def _send_end(self) -> None:
-        """Without it, a stream that was cut off would look the same."""
+        """Send the end; without it, a stream that was cut off would look the same."""
         seq = self.next_seq - 1
         if self._stream is not None:
             self._stream.send(self._encode("end", {"seq": seq}, seq))
@@ -329,8 +329,10 @@ class _EventChunk:
 
 
 def is_hidden(may: Callable[[str, str], bool], record: Record) -> bool:
-    """Whether it happened in a queue that the client may not inspect. It is shown all the same if
-    the job came from there to one that the client may."""
+    """Whether it happened in a queue that the client may not inspect.
+
+    It is shown all the same if the job came from there to a queue that the client may.
+    """
     queues = origin_queues(record)
     return bool(queues) and not any(
         may(INSPECT, queue.decode(errors="replace")) for queue in queues

@@ -1,4 +1,4 @@
-"""The text format that Prometheus reads, version 0.0.4: families of samples, and how they look."""
+"""The text format that Prometheus reads, version 0.0.4: families of samples."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Family:
         lines.append(f"{name}_count{after} {count}\n")
 
     def seal(self) -> None:
-        """Put together what there is so far, so that less is to be done at the end."""
+        """Join the lines so far, so that less is left for the end."""
         if self._lines:
             self._sealed.append("".join(self._lines).encode())
             self._lines = []
 
     def parts(self) -> list[bytes]:
-        """All of it; nothing if there are no samples."""
+        """Return all of it; nothing if there are no samples."""
         self.seal()
         return [self._head.encode(), *self._sealed] if self._sealed else []
 
@@ -67,7 +67,7 @@ _known_bounds: dict[tuple[int, int, int], list[str]] = {}  # by what a histogram
 
 
 def _bounds(found: Histogram) -> list[str]:
-    """In seconds, as they stand in the line of a bucket."""
+    """Bounds in seconds, as in the line of a bucket."""
     shape = (found.first, found.step, len(found.buckets))
     texts = _known_bounds.get(shape)
     if texts is None:

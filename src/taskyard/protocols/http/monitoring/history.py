@@ -1,6 +1,6 @@
 """What plots show: figures of the last five minutes, hour and day, in memory and lost at a restart.
 
-Totals have all three. Queues have the hour, as far as they have a name of their own in the metrics.
+Totals have all three. Queues have the hour, if they have a name of their own in the metrics.
 Everything is in rings of single floats; NaN stands for what is not known.
 """
 
@@ -154,7 +154,7 @@ class History:
         self.totals = {span: SpanTotals(step, size) for span, (step, size) in SHAPES.items()}
         self._queues: dict[bytes, QueueHistory] = {}
         self._scheduler = scheduler
-        self._queues_to_sample: list[Queue] = []  # still to be looked at
+        self._queues_to_sample: list[Queue] = []  # not sampled yet
         self._sampled: dict[bytes, QueueHistory] = {}  # those that were, this time
         self._sampled_at = 0
         self._last_step = 0  # step of the last sample of queues

@@ -1,8 +1,8 @@
 """GET /api/v1/live: figures of the server and its queues once a second, as server-sent events.
 
 Only the newest sample counts: a client that reads too slowly gets fewer of them. Nothing is kept
-for a client but what it has asked for. Like /metrics it does not wait for the disk: it promises
-nothing, and is wanted most when the disk hangs. User documentation: docs/events.md.
+for a client but its query. Like /metrics it does not wait for the disk: it promises nothing, and is
+needed most when the disk hangs. User documentation: docs/events.md.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _encode: Final = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class LiveQuery:
-    """Clients that ask for the same share the work."""
+    """Clients with the same query share the work."""
 
     sort: str
     offset: int
     limit: int
     match: str
-    principal: Principal | None  # None: one who may see everything
+    principal: Principal | None  # None: a client that may see everything
 
 
 class LiveStream:
@@ -81,7 +81,7 @@ class LiveStream:
         self._sampled_at = 0  # when the last one ended
         self._sample: StatsSample | None = None  # of the sample that is being sent
         self._encoded_heads: tuple[bytes, bytes] = (b"", b"")  # its head: whole, and hidden
-        self._unsent_queries: deque[LiveQuery] = deque()  # whose part of it is still to be sent
+        self._unsent_queries: deque[LiveQuery] = deque()  # that still have to get the sample
 
     def routes(self) -> list[Route]:
         return [Route("GET", PATH, self.open)]
@@ -124,7 +124,7 @@ class LiveStream:
         match = str(found["match"] or "")
         return LiveQuery(sort, offset, limit, match, None if sees_all else principal), queue
 
-    # Who listens
+    # Listeners
 
     def _add(self, listener: LiveListener, exchange: Exchange) -> None:
         listener.start(exchange)
@@ -157,7 +157,7 @@ class LiveStream:
         self._sampler.set_chunk_divisor(1 + len(wanted) // _RANKINGS_PER_CHUNK)
 
     def rules_changed(self) -> None:
-        """Who may see more or less now connects again, and is shown that."""
+        """Close the streams of clients that may see more or less now; they connect again."""
         for listener in list(self._listeners):
             if listener.principal is not ANONYMOUS:
                 listener.close()
@@ -199,7 +199,7 @@ class LiveStream:
             self._send_next()
 
     def _send_next(self) -> None:
-        """To those who asked for the same; others have their turn later."""
+        """Send to the clients of one query; others have their turn later."""
         if not self._unsent_queries or self._sample is None:
             return
         query = self._unsent_queries.popleft()

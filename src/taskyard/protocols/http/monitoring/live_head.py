@@ -23,7 +23,7 @@ from taskyard.protocols.http.monitoring.watch import SECOND, StatsSample
 DiskSpace = Callable[[], tuple[int, int]]  # bytes of the disk that are free, and all of them
 
 _DISK_SPACE_INTERVAL_US: Final = 10 * SECOND
-_LAG_SAMPLES: Final = 60  # looks
+_LAG_SAMPLES: Final = 60  # samples
 
 
 def unknown_disk_space() -> tuple[int, int]:
@@ -61,7 +61,7 @@ class ServerSummary:
         self._lags.clear()
 
     def hidden_view(self, sample: StatsSample) -> messages.LiveHead:
-        """For those who may see some queues only."""
+        """The summary for clients that may see some queues only."""
         return messages.LiveHead(
             at=moment(sample.at),
             server=None,

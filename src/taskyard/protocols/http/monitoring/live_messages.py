@@ -95,7 +95,7 @@ class LiveDisk(Message):
 
 
 class LiveHead(Message):
-    """What is about the whole server; null for who may not see it, and what is not known yet."""
+    """Figures of the whole server; null for clients that may not see them, and where unknown."""
 
     at: Time
     server: LiveServer | None
@@ -133,7 +133,7 @@ class LiveRow(Message):
 
 
 class LiveQueue(LiveRow):
-    """The one queue that was asked for."""
+    """The one queue that was requested."""
 
     counts: StateCounts
     counters: Counters

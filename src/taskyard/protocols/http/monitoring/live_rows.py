@@ -41,7 +41,7 @@ class QueueRow:
     )
 
     def __init__(self, queue: Queue, at: int) -> None:
-        """`at`: of the look that it was not there for yet; 0: that is not known."""
+        """`at`: time of the last sample without this queue; 0: not known."""
         self.queue = queue
         self.name = queue.name
         self.at = at
@@ -110,7 +110,7 @@ class Ranking:
         self._principal = principal
         self._best: list[QueueRow] = []
         self._total = 0
-        self._previous: list[QueueRow] = []  # those of the look before
+        self._previous: list[QueueRow] = []  # those of the sample before
         self.is_complete = False  # False for a ranking that was added in the middle of a sample
 
     def start(self) -> None:

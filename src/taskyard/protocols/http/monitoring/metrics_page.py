@@ -1,8 +1,8 @@
-"""GET /metrics: everything that is counted, in the text format of Prometheus.
+"""GET /metrics: all counters, in the text format of Prometheus.
 
-Nothing is worked out before somebody asks. Queues are gone through a few at a time between the
-turns of others, so that a page about very many of them holds nobody up. The page does not wait for
-the disk, as replies do: it promises nothing, and is wanted most when the disk hangs.
+Nothing is computed before a request. It goes through queues a few at a time between the turns of
+connections, so that a page about very many queues delays no client. The page does not wait for the
+disk, as replies do: it promises nothing, and is needed most when the disk hangs.
 """
 
 from __future__ import annotations
@@ -315,7 +315,7 @@ def _masenko_families(stats: ProtocolStats) -> list[Family]:
 
 
 class _PageRenderer:
-    """One page on its way."""
+    """One page that is being made."""
 
     def __init__(
         self, page: MetricsPage, exchange: Exchange, broker: Broker, scheduler: Scheduler

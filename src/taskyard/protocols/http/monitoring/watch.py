@@ -32,9 +32,9 @@ class StatsSample:
 
     at: int
     tally: QueueTotals
-    requests: dict[str, int]  # by dialect
+    requests: dict[str, int]  # by protocol
     commits: int
-    written: int  # bytes of the journal, as far as it goes
+    written: int  # bytes of the journal so far
     flushes: list[int]  # buckets of the histogram
     lag: list[int] = field(default_factory=list)  # the same of the loop's lag
 
@@ -57,14 +57,14 @@ class StatsSampler:
         requests: Callable[[], dict[str, int]] = dict,
         chunk_queues: int = CHUNK_QUEUES,
     ) -> None:
-        """`requests`: how many there were, of dialects that the metrics do not count."""
+        """`requests`: how many there were, of protocols that the metrics do not count."""
         self._broker = broker
         self._scheduler = scheduler
         self._requests = requests
         self._subscribers: list[Callable[[StatsSample], None]] = []
         self._timer: Cancellable | None = None
         self._observer: StatsObserver | None = None
-        self._sample_number = 0  # number of the one under way, or of the last
+        self._sample_number = 0  # number of the current one, or of the last
         self._under_way = False
         self._queues: list[Queue] = []
         self._next_index = 0
@@ -94,7 +94,7 @@ class StatsSampler:
         was = self._observer
         self._observer = observer
         if observer is not None and was is None:
-            self._start_sample()  # what is under way goes slowly, and has not begun for this one
+            self._start_sample()  # the current one is slow, and has not begun for this observer
         elif observer is None:
             self.set_chunk_divisor(1)
 
@@ -146,7 +146,7 @@ class StatsSampler:
 
     def _sample_chunk(self, number: int) -> None:
         if number != self._sample_number:
-            return  # another one has begun meanwhile
+            return  # another sample has begun meanwhile
         start = self._next_index
         end = min(start + self._chunk, len(self._queues))
         self._next_index = end

@@ -27,7 +27,7 @@ _MAX_EVENT_BYTES: Final = 1_048_576  # of their records in the journal, without 
 
 
 class FeedEvent:
-    """A durable record; `text` is whatever a listener makes of it, to be made once."""
+    """A durable record; `rendered` is what a listener has made of it, to be made once."""
 
     __slots__ = ("record", "rendered", "seq")
 

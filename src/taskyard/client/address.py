@@ -32,7 +32,7 @@ class Address:
     password: str = field(default="", repr=False)
     database: int = 0
     tls: bool = False
-    ca: str = ""  # whom to trust; else those whom the system trusts
+    ca: str = ""  # certificates to trust; else those that the system trusts
     cert: str = ""  # our own certificate, with its key if that has no file of its own
     key: str = ""
     timeout: float | None = None
@@ -117,7 +117,9 @@ class Address:
 
 
 def load_tls_context(ca: str, cert: str, key: str) -> ssl.SSLContext:
-    """Whom to trust and who to be, by names of files; ValueError if one cannot be used."""
+    """Load the certificates to trust and the client's own, by names of files; ValueError if one
+    cannot be used.
+    """
     import ssl  # here, since it takes its time: see encryption.py
 
     wanted = ca or cert or key
@@ -136,8 +138,10 @@ def load_tls_context(ca: str, cert: str, key: str) -> ssl.SSLContext:
 def read_options(
     shown_url: str, query: str, tls_scheme: str | None, known: Sequence[str]
 ) -> dict[str, str]:
-    """Those of a URL; ValueError if one is wrong. `shown` is the URL as an error may show it, and
-    `secure` the scheme that the files of TLS need, None if it has that.
+    """Read the options of a URL; ValueError if one is wrong.
+
+    `shown_url` is the URL as an error may show it, and `tls_scheme` the scheme that the files of
+    TLS need, None if it has that.
     """
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name, value in options.items():

@@ -1,4 +1,4 @@
-"""The JSON API through the word API: what is asked, and how the answers are read."""
+"""The JSON API through the command API: requests, and how their answers are read."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def problem_from_answer(status: int, body: bytes) -> Refused:
 
 
 class Pages(Generic[T]):
-    """A list that comes in pages."""
+    """A list in pages."""
 
     def __init__(
         self, path: str, key: str, into: type[T], query: Mapping[str, object], limit: int | None
@@ -172,7 +172,7 @@ class Pages(Generic[T]):
         self._is_exhausted = limit is not None and limit <= 0
 
     def next_call(self) -> Call[dict[str, Raw]] | None:
-        """What to ask for the next page; None after the last one."""
+        """Return the request for the next page; None after the last one."""
         if self._is_exhausted:
             return None
         size = _PAGE_ITEMS if self._remaining is None else min(_PAGE_ITEMS, self._remaining)

@@ -1,4 +1,4 @@
-"""Extends the leases of an asynchronous client, in a task that there is while something is held."""
+"""Extends the leases of an asynchronous client, in a task that exists while it holds leases."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 class Backoff:
     """Pauses that double from `first` to `most` seconds.
 
-    Each is cut by up to a half at random, so that the clients of a server that comes back do not
-    all arrive in the same moment.
+    Each is cut by up to a half at random, so that the clients of a restarted server do not all
+    connect at the same moment.
     """
 
     first: float = 0.05

@@ -15,7 +15,7 @@ from taskyard.client.source import Job
 from taskyard.client.wire import Command, Reply, Word
 
 MAX_BATCH_JOBS: Final = 1_000_000
-_MAX_READ_PLACES: Final = 10_000  # places that one command may ask for
+_MAX_READ_PLACES: Final = 10_000  # places that one command may request
 
 
 def new_holder() -> str:
@@ -30,7 +30,7 @@ def claim(consumer: str, holder: str) -> Command:
 def lease(
     consumer: str, number: int, limit: int, queues: Sequence[str], ttr: Seconds | None
 ) -> Call[tuple[int, int]]:
-    """The same batch however often it is asked for, so it may be."""
+    """A repeated request gets the same batch, so it may be sent again."""
     if isinstance(queues, str) or not queues:
         raise ValueError("lease_batch needs a list with the names of queues")
     if not 1 <= limit <= MAX_BATCH_JOBS:

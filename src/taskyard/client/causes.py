@@ -10,7 +10,7 @@ from typing import Final
 
 import taskyard
 
-_MAX_TRACE_CHARS: Final = 16_384  # letters
+_MAX_TRACE_CHARS: Final = 16_384  # characters
 _MAX_PICKLE_BYTES: Final = 65_536  # bytes
 # What stands between a pool and the function that it runs.
 _INTERNAL_PATHS: Final = (
@@ -78,7 +78,7 @@ def trim_traceback(error: BaseException) -> BaseException:
     found = error.__traceback__
     while found is not None and found.tb_frame.f_code.co_filename.startswith(_INTERNAL_PATHS):
         found = found.tb_next
-    if found is not None:  # else it is from our own code, and these are all there are
+    if found is not None:  # else it is from our own code, and there are no others
         error.__traceback__ = found
     return error
 
@@ -93,6 +93,6 @@ def summarize_error(error: BaseException) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """In one line, and below it where it came from."""
+    """Describe it in one line, and below that where it was raised."""
     trace = "".join(traceback.format_exception(error))
     return f"{summarize_error(error)}\n{trace[-_MAX_TRACE_CHARS:]}"

@@ -75,7 +75,7 @@ class Call(Generic[T_co]):
 
 
 def read_or_error(call: Call[T], reply: Reply, again: bool) -> T | Refused:
-    """An error is given back, so that the replies behind it can be read."""
+    """Return an error instead of raising it, so that the replies behind it can be read."""
     try:
         return call.read_reply(reply, again)
     except Refused as error:
@@ -83,7 +83,9 @@ def read_or_error(call: Call[T], reply: Reply, again: bool) -> T | Refused:
 
 
 def mark_lost_jobs(jobs: Sequence[Job], outcomes: Sequence[object]) -> list[Job]:
-    """Those whose lease was over when they were ended; raises the first error of another kind."""
+    """Return those whose lease was over when they were ended; raise the first error of another
+    kind.
+    """
     lost = [
         job for job, outcome in zip(jobs, outcomes, strict=True) if isinstance(outcome, StaleLease)
     ]
@@ -164,7 +166,9 @@ def push_all(jobs: Sequence[NewJob]) -> Call[list[Pushed]]:
 def fetch(
     queues: Sequence[str], count: int, wait: Seconds, ttr: Seconds | None, random: bool
 ) -> Call[list[Job]]:
-    """The leases of a reply that was lost end by their time, whether one asks again or not."""
+    """The leases of a reply that was lost end by their time, whether the request is repeated or
+    not.
+    """
     if not queues:
         raise ValueError("fetch needs the name of a queue")
     if not 1 <= count <= MAX_FETCH:

@@ -1,7 +1,7 @@
 """A blocking connection that speaks RESP: commands out, replies in, one thread at a time.
 
 It connects when it is first used and again after it was lost. A command whose reply was lost may
-have been carried out; it is sent again only if the caller says that this does no harm.
+have been executed; it is sent again only if the caller says that this does no harm.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Command", "Connection", "Reply", "Word"]
 
-# So many commands are on their way at once: a server that waits for its replies to be read would
-# wait for ever for a client that only writes.
+# So many commands are sent before their replies: a server that waits for its replies to be read
+# would wait for ever for a client that only writes.
 _PIPELINE_COMMANDS: Final = 256
 _CLOSE_TIMEOUT_S: Final = 0.5  # seconds
 
@@ -62,9 +62,9 @@ class Connection:
         setup_commands: Sequence[Command] = (),
     ) -> None:
         """`timeout`: how long connecting, or one answer, may take. `patience`: for how long a call
-        tries to reach a server that is away. Both in seconds. `tls`: how to encrypt, if the
-        address says so and this was made already: it takes its time. `hello`: what is sent ahead
-        of all else, each time that it connects.
+        tries to reach a server that is away. Both in seconds. `tls`: how to encrypt, if the address
+        says so and this was made already: it takes its time. `setup_commands`: commands that are
+        sent first, each time that it connects.
         """
         self.address = address
         self._timeout = timeout
@@ -104,7 +104,7 @@ class Connection:
     def pipeline(
         self, commands: Sequence[Command], *, wait: float = 0.0, repeat: bool = False
     ) -> list[Reply]:
-        """The replies to all of them, sent in one go; errors are given back as Refused."""
+        """Return the replies to all of them, sent together; errors are returned as Refused."""
         replies: list[Reply] = []
         with self._lock:
             for start in range(0, len(commands), _PIPELINE_COMMANDS):
@@ -113,9 +113,9 @@ class Connection:
         return replies
 
     def stream(self, feed: CommandStream) -> None:
-        """Send what the feed gives, and let it have the replies, until it is done.
+        """Send the commands of the stream, and pass it the replies, until it is done.
 
-        What was lost with a connection is the feed's to know: nothing is sent again.
+        The stream has to know what was lost with a connection: nothing is sent again.
         """
         with self._lock:
             self._stream_commands(feed)
@@ -126,9 +126,9 @@ class Connection:
         connected = self._socket
         if connected is not None and self._process_id == os.getpid():
             with contextlib.suppress(OSError):  # it was lost already
-                # Not that of TLS, which would have another thread go on sending without it.
+                # Not that of TLS, which would let another thread continue to send without it.
                 socket.socket.shutdown(connected, socket.SHUT_RDWR)
-        # Whoever holds the lock is about to find out, at the latest when its connecting times out.
+        # The thread with the lock is about to notice, at the latest when its connecting times out.
         if self._lock.acquire(timeout=_CLOSE_TIMEOUT_S):
             self._disconnect()
             self._lock.release()
@@ -156,7 +156,7 @@ class Connection:
         except (OSError, hiredis.ProtocolError) as error:
             self._disconnect()
             raise self._unavailable(error, sent) from error
-        except BaseException:  # of the greeting, or a signal's: a reply may be left unread
+        except BaseException:  # of the login, or a signal's: a reply may be left unread
             self._disconnect()
             raise
 
@@ -179,7 +179,7 @@ class Connection:
 
     def _connect(self) -> None:
         if self._process_id != os.getpid():
-            # The parent of a fork goes on using the socket: this process must not shut it down.
+            # The parent of a fork continues to use the socket: this process must not shut it down.
             self._socket, self._process_id = None, os.getpid()
         if self._socket is not None and _is_closed_by_peer(self._socket):
             self._disconnect()
@@ -222,7 +222,7 @@ class Connection:
         return found
 
     def reset_after_fork(self) -> None:
-        """In the child of a fork: whoever held a lock is not here to release it."""
+        """Replace the locks in the child of a fork: the threads that held them do not exist."""
         self._lock = threading.Lock()
         self._closed = copy_event(self._closed)
 
@@ -233,7 +233,7 @@ class Connection:
 
 
 def copy_event(event: threading.Event) -> threading.Event:
-    """Of which nobody holds the lock."""
+    """Return an event of which no thread holds the lock."""
     fresh = threading.Event()
     if event.is_set():
         fresh.set()

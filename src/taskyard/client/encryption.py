@@ -1,7 +1,7 @@
-"""What the library for TLS says, for those who do not know whether a connection is encrypted.
+"""Errors of the TLS library, for code that does not know whether a connection is encrypted.
 
-To load that library takes longer than a short command does, so who does not encrypt does without:
-as long as nobody has loaded it, no error and no socket is of its making.
+Loading that library takes longer than a short command, so programs without encryption do without
+it: as long as it is not loaded, no error and no socket is of its making.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 
 def wants_read(error: OSError) -> bool:
-    """TLS cannot go on before something has come."""
+    """TLS cannot continue before something has arrived."""
     return isinstance(error, _ssl_class("SSLWantReadError"))
 
 
 def wants_write(error: OSError) -> bool:
-    """TLS cannot go on before something could be sent."""
+    """TLS cannot continue before something could be sent."""
     return isinstance(error, _ssl_class("SSLWantWriteError"))
 
 

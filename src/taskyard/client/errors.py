@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 class ClientError(Exception):
-    """Base of everything below."""
+    """Base of all errors below."""
 
 
 class Unavailable(ClientError, ConnectionError):
-    """The server cannot be reached, or went away before it answered. Trying again may help."""
+    """The server cannot be reached, or was lost before its answer. A retry may help."""
 
     sent = False
     """Whether the command was on its way already, so that it may have been carried out."""
@@ -46,15 +46,15 @@ class Refused(ClientError):
 
 
 class JobNotFound(Refused):
-    """There is no such job, or no longer."""
+    """The job does not exist, or no longer."""
 
 
 class QueueNotFound(Refused):
-    """There is no such queue."""
+    """The queue does not exist."""
 
 
 class ScheduleNotFound(Refused):
-    """There is no such schedule."""
+    """The schedule does not exist."""
 
 
 class Draining(Refused):
@@ -62,7 +62,7 @@ class Draining(Refused):
 
 
 class Duplicate(Refused):
-    """There is a job with this uid, or with this key in the queue, already."""
+    """A job with this uid, or with this key in the queue, exists already."""
 
     @property
     def job_id(self) -> int:
@@ -77,7 +77,7 @@ class UidTaken(Refused):
 
 
 class StaleLease(Refused):
-    """The lease is over: its time, or somebody else has ended the job, or this client has."""
+    """The lease is over: its time, or another client has ended the job, or this one has."""
 
 
 class StaleBatch(Refused):
@@ -97,7 +97,7 @@ class QueueFull(Refused):
 
 
 class NotNow(Refused):
-    """The server cannot do that until somebody looks after it: its disk is full or broken."""
+    """The server cannot do that until an operator intervenes: its disk is full or broken."""
 
 
 class Problem(Refused):

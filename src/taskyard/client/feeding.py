@@ -31,12 +31,12 @@ from taskyard.client.uids import new_uids
 from taskyard.client.views import Pushed
 from taskyard.client.wire import Reply, Word
 
-_WINDOW_JOBS: Final = 16_384  # on their way; a fourth of that took half as long again
+_WINDOW_JOBS: Final = 16_384  # sent without an answer; a fourth of that took half as long again
 _WINDOW_BYTES: Final = 8 << 20
-_CHUNK_JOBS: Final = 1024  # that are handed to the connection at once
+_CHUNK_JOBS: Final = 1024  # that are passed to the connection together
 _CHUNK_BYTES: Final = 1 << 18
-_UIDS_AT_ONCE: Final = 100  # that are made at once
-_MAX_COLLECT_S: Final = 0.02  # seconds: what has come until then is sent
+_UIDS_AT_ONCE: Final = 100  # that are made together
+_MAX_COLLECT_S: Final = 0.02  # seconds: what was collected until then is sent
 
 
 _SentJob: TypeAlias = tuple[int, bytes, str]  # which of them, its command, its uid
@@ -122,7 +122,7 @@ class PushStream(Window[_SentJob]):
         index = len(outcomes)
         until = time.monotonic() + _MAX_COLLECT_S
         try:
-            # At least one, however late it is already: nothing would be answered for nothing.
+            # At least one, however late it is already: without a command there is no reply.
             while room and size < _CHUNK_BYTES and (not commands or time.monotonic() < until):
                 payload = next(payloads)
                 data = payload if type(payload) is bytes else encode(payload)
@@ -139,7 +139,7 @@ class PushStream(Window[_SentJob]):
         except StopIteration:
             self._ended = True
         except BaseException as error:
-            # What is on its way is read to its end first.
+            # Replies to what was sent are read to their end first.
             self._ended = True
             self._payload_error = error
         self._unanswered_bytes += size
@@ -150,7 +150,7 @@ class PushStream(Window[_SentJob]):
         size = 0
         for reply in replies:
             if not unanswered:
-                raise unexpected_reply(reply)  # to what was never asked
+                raise unexpected_reply(reply)  # without a command
             sent = unanswered.popleft()
             index, command, uid = sent
             size += len(command)
@@ -178,7 +178,7 @@ class PushStream(Window[_SentJob]):
 
     @property
     def answered_count(self) -> int:
-        """How many the server has answered, in whatever way."""
+        """Return how many the server has answered, with success or not."""
         return (
             len(self._outcomes)
             - len(self._unanswered)
@@ -309,7 +309,7 @@ def encode_bulk_strings(words: Sequence[Word]) -> bytes:
 
 
 def iterate_payloads(payloads: Iterable[object]) -> Iterator[object]:
-    """Text and bytes are iterable too, and never what somebody means here."""
+    """Text and bytes are iterable too, and never what is meant here."""
     if isinstance(payloads, str | bytes | bytearray | memoryview):
         raise TypeError("push_many wants several payloads; for a single one there is push")
     return iter(payloads)

@@ -1,4 +1,4 @@
-"""Extends the leases of a blocking client, in a thread that there is while something is held."""
+"""Extends the leases of a blocking client, in a thread that exists while it holds leases."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class LeaseKeeper:
             self._extend_due()
 
     def _wait_until_due(self) -> bool:
-        """Until a lease is to be extended; false, and the thread ends, when there is none."""
+        """Wait until a lease is to be extended; false, and the thread ends, when there is none."""
         with self._changed:
             linger = time.monotonic() + _IDLE_THREAD_S
             while not self._closed:
@@ -93,7 +93,8 @@ class LeaseKeeper:
                     linger = now + _IDLE_THREAD_S
                     if due <= now:
                         return True
-                # Not until it is due: the end of a job wakes nobody, which would cost each one.
+                # Not until it is due: the end of a job wakes no thread, which would cost time for
+                # each one.
                 until = linger if due is None else min(due, linger)
                 if until <= now:
                     break
@@ -124,7 +125,7 @@ class LeaseKeeper:
 
 
 def _client_log() -> logging.Logger:
-    import logging  # when first there is something to tell
+    import logging  # with the first message
 
     return logging.getLogger("taskyard.client")
 

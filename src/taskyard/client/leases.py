@@ -1,6 +1,6 @@
 """The leases that a client keeps alive: when to extend which, and which were lost.
 
-The book neither waits nor sends. Time is monotonic; the server's clock is known from its answers,
+The table neither waits nor sends. Time is monotonic; the server's clock is known from its answers,
 since that of this machine may be another.
 """
 
@@ -15,7 +15,7 @@ from taskyard.client.source import Job
 MIN_DURATION_S: Final = 1.0  # seconds that a lease is extended by
 _MAX_DURATION_S: Final = 86_400.0
 _DEFAULT_DURATION_S: Final = 60.0  # how long a lease lasts if neither says
-_RETRY_S: Final = 1.0  # until the next try, when the server could not be asked
+_RETRY_S: Final = 1.0  # until the next try, when the server could not be reached
 _TOLERANCE: Final = 0.2  # a lease may be so much of its span longer or shorter than it should be
 
 
@@ -30,11 +30,11 @@ class TrackedLease:
         self.extend_at = due  # when to extend it
         self.ends_at = until  # when it ends
         self.duration_set = False  # its holder has said how long it lasts
-        self.finishing = False  # the server is being told that it is over
+        self.finishing = False  # its end is being sent to the server
 
 
 class LeaseTable:
-    """Of one client. Not for several threads at once."""
+    """The leases of one client. Not for several threads at once."""
 
     def __init__(self) -> None:
         self._leases: dict[str, TrackedLease] = {}
@@ -44,12 +44,14 @@ class LeaseTable:
         return len(self._leases)
 
     def add(self, jobs: Iterable[Job], requested_duration: float | None, now: float) -> None:
-        """Jobs that were just taken; `wanted` is how long their leases were to last."""
+        """Add jobs that were just fetched; `requested_duration` is how long their leases were to
+        last.
+        """
         for job in jobs:
             if not job.deadline:
                 continue  # it has no end
             if self._clock_offset is None:
-                # The first one is extended at once, which tells what time the server has.
+                # The first one is extended at once, which shows the server's time.
                 span = _clamp_duration(min(job.lease, requested_duration or _DEFAULT_DURATION_S))
                 held = TrackedLease(job, span, now, now + min(job.lease, span))
             else:
@@ -59,7 +61,7 @@ class LeaseTable:
             self._leases[job.ref] = held
 
     def start_finish(self, job: Job) -> float:
-        """The server is being told of the end; gives when the lease is over, 0 if not known."""
+        """Note that the end is being sent; returns when the lease is over, 0 if not known."""
         held = self._leases.get(job.ref)
         if held is None:
             return 0.0
@@ -67,7 +69,7 @@ class LeaseTable:
         return held.ends_at if self._clock_offset is not None else 0.0
 
     def abort_finish(self, job: Job) -> None:
-        """It could not be told."""
+        """Note that the end could not be sent."""
         if held := self._leases.get(job.ref):
             held.finishing = False
 
@@ -81,7 +83,7 @@ class LeaseTable:
         return min((held.extend_at for held in self._leases.values()), default=None)
 
     def collect_due(self, now: float) -> list[tuple[TrackedLease, float]]:
-        """Those to extend now, with the seconds; they come again a while later."""
+        """Return those to extend now, with the seconds; they are due again a while later."""
         found = [held for held in self._leases.values() if held.extend_at <= now]
         for held in found:
             held.extend_at = now + held.duration / 3
@@ -103,26 +105,28 @@ class LeaseTable:
         self._clock_offset = answer - seconds - now
         held.ends_at = now + seconds
         if held.duration != seconds:
-            held.extend_at = now  # its holder has chosen another while this one was on its way
+            held.extend_at = now  # its holder has chosen another while this one was being sent
         if first:
             self._correct_by_server_clock(now)
         return None
 
     def on_unreachable(self, held: TrackedLease, now: float) -> None:
-        """The server could not be asked."""
+        """Note that the server could not be reached."""
         held.extend_at = min(held.extend_at, now + min(_RETRY_S, held.duration / 3))
 
     def set_duration(self, job: Job, seconds: float) -> None:
-        """Its holder is about to ask for another end. From now on it is extended by so much; and
-        if an extension by another span is on its way, which may come to the server as the last,
-        its answer makes it due again: see `extended`.
+        """Note that its holder is about to request another end.
+
+        From now on it is extended by so much; and if an extension by another duration is being
+        sent, which may reach the server as the last, its answer makes it due again: see
+        `on_extended`.
         """
         if held := self._leases.get(job.ref):
             held.duration = _clamp_duration(seconds)
             held.duration_set = True
 
     def on_duration_set(self, job: Job, seconds: float, deadline: float, now: float) -> None:
-        """The server has said when the lease that was asked for ends."""
+        """The server has answered when the lease that was requested ends."""
         self._clock_offset = deadline - seconds - now
         if held := self._leases.get(job.ref):
             held.ends_at = now + seconds

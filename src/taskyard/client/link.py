@@ -24,12 +24,12 @@ from taskyard.client.wire import (
     unavailable_error,
 )
 
-_FLUSH_BYTES: Final = 1 << 16  # bytes that are sent at once, before the loop has its next turn
+_FLUSH_BYTES: Final = 1 << 16  # bytes that are sent at once, before the next turn of the loop
 
 
 class AsyncConnection(asyncio.Protocol):
-    """From `connect`. What is asked in one turn of the loop is sent in one go. `within` is always
-    a number of seconds.
+    """Made by `connect`. Commands of one turn of the loop are sent together. Time limits are always
+    seconds.
     """
 
     def __init__(self, address: Address) -> None:
@@ -41,17 +41,17 @@ class AsyncConnection(asyncio.Protocol):
         self._command_stream: CommandStream | None = None
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
-        self._progressed = asyncio.Event()  # replies came, or there is room to write, or it is lost
+        self._progressed = asyncio.Event()  # replies arrived, or it can write again, or it is lost
         self._can_write = True
         self._disconnected = asyncio.Event()  # the transport has nothing more to do
         self.connection_error: Unavailable | None = None
-        self._stream_error: ClientError | None = None  # what the feed cannot do with a reply
+        self._stream_error: ClientError | None = None  # a reply that the stream cannot handle
 
     @classmethod
     async def connect(
         cls, address: Address, seconds: float, tls: ssl.SSLContext | None
     ) -> AsyncConnection:
-        """Unavailable, or Refused by the greeting."""
+        """Unavailable, or Refused by the login."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(seconds):
@@ -77,10 +77,12 @@ class AsyncConnection(asyncio.Protocol):
             if isinstance(reply, Refused):
                 raise reply
 
-    # What is asked
+    # Commands
 
     async def exchange(self, commands: Sequence[Command], seconds: float) -> list[Reply]:
-        """The replies, errors among them; Unavailable. After a timeout the link is of no use."""
+        """Return the replies, errors among them; Unavailable. After a timeout the connection is of
+        no use.
+        """
         futures = self.send_commands(commands)
         try:
             async with asyncio.timeout(seconds):
@@ -89,7 +91,7 @@ class AsyncConnection(asyncio.Protocol):
             raise self.close_after_timeout(error) from error
 
     def close_after_timeout(self, error: TimeoutError) -> Unavailable:
-        """Nothing that comes now can be waited for any more."""
+        """Close, because nothing that arrives now is waited for any more."""
         late = unavailable_error(self._address, error, sent=True)
         self.close(late)
         return late
@@ -106,8 +108,9 @@ class AsyncConnection(asyncio.Protocol):
         return futures
 
     async def stream(self, feed: CommandStream, seconds: float) -> None:
-        """Send what the feed gives, and let it have the replies, until it is done. For a link
-        that nothing else is asked on.
+        """Send the commands of the stream, and pass it the replies, until it is done.
+
+        For a connection that nothing else uses.
         """
         self._command_stream = feed
         try:
@@ -147,7 +150,7 @@ class AsyncConnection(asyncio.Protocol):
         return True
 
     def close(self, reason: Unavailable | None = None) -> None:
-        """Whoever waits for a reply gets the reason."""
+        """Close; every waiter for a reply gets the reason."""
         transport = self._transport
         self._fail_pending(
             reason
@@ -179,7 +182,7 @@ class AsyncConnection(asyncio.Protocol):
             self._unsent_bytes = 0
             self._transport.write(data)
 
-    # What the transport tells
+    # Events of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
@@ -207,7 +210,7 @@ class AsyncConnection(asyncio.Protocol):
         asked = self._pending_replies
         while asked and (reply := gets()) is not INCOMPLETE:
             future = asked.popleft()
-            if not future.done():  # whoever asked may have been cancelled
+            if not future.done():  # the caller may have been cancelled
                 future.set_result(reply)
 
     def pause_writing(self) -> None:

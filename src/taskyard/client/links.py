@@ -1,7 +1,7 @@
 """The connections of an asynchronous client, in one event loop.
 
-One carries the commands of all tasks, which need not wait for each other's answers; what waits on
-the server has connections of its own.
+One has the commands of all tasks, which need not wait for each other's answers; commands that wait
+on the server have connections of their own.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class AsyncConnectionPool:
 
     @contextlib.asynccontextmanager
     async def borrow_connection(self) -> AsyncIterator[AsyncConnection]:
-        """A connection for this task alone. It is kept for others, unless something went wrong."""
+        """Borrow a connection for this task alone. It is kept for others, unless something went
+        wrong.
+        """
         link = self._pop_idle()
         if link is None:
             link = await self._connect()
@@ -125,7 +127,7 @@ class AsyncConnectionPool:
                 or self._shared_connection.connection_error is not None
             ):
                 if others and self._open_error is not None:
-                    raise self._open_error  # all who waited for it: each alone would take as long
+                    raise self._open_error  # for all that waited for it
                 self._shared_connection = await self._open_shared_connection()
             return self._shared_connection
 
@@ -159,7 +161,7 @@ class AsyncConnectionPool:
     async def _release_cancelled_fetch(
         self, link: AsyncConnection, call: Call[Any], future: asyncio.Future[Reply]
     ) -> None:
-        """Give back the jobs of a take that was cancelled: they may be on their way already."""
+        """Release the jobs of a fetch that was cancelled: they may be leased already."""
         await self._release_jobs(call, future)
         if link is not self._shared_connection:
             link.close()

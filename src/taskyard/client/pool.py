@@ -16,7 +16,7 @@ from taskyard.client.wire import Command
 
 
 class ConnectionPool:
-    """Connections are opened when they are needed, and kept for those who come later."""
+    """Connections are opened when they are needed, and kept for later calls."""
 
     def __init__(
         self,
@@ -25,8 +25,8 @@ class ConnectionPool:
         max_connections: int,
         setup_commands: Sequence[Command] = (),
     ) -> None:
-        """`most`: at once. Commands that wait for something have further ones, so that nobody
-        waits for them. `hello`: what each begins with.
+        """`max_connections`: at the same time. Commands that wait for something have further ones,
+        so that no other call waits for them. `setup_commands`: what each begins with.
         """
         if max_connections < 1:
             raise ValueError("a client needs at least one connection")
@@ -62,7 +62,9 @@ class ConnectionPool:
             connection.close()
 
     def reset_after_fork(self) -> None:
-        """In the child: those who hold the lock, and what they hold, are not here."""
+        """Start anew in the child: the threads that hold the lock and connections do not exist
+        here.
+        """
         self._changed = threading.Condition()
         self._busy.clear()
         self._busy_count = 0

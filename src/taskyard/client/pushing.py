@@ -34,7 +34,7 @@ _FOREIGN_OPTION_NAMES: Final = {
 
 
 class HasId(Protocol):
-    """A job that was pushed, or taken, or looked at."""
+    """A job that was pushed, fetched, or read."""
 
     @property
     def id(self) -> int: ...
@@ -108,7 +108,7 @@ class NewJob:
 
 
 def new_job(queue: str, payload: Any = b"", **options: Any) -> NewJob:
-    """TypeError for an option that there is not, with what may have been meant."""
+    """TypeError for an unknown option, with the one that may be meant."""
     try:
         return NewJob(queue, payload, **options)
     except TypeError:
@@ -150,7 +150,7 @@ def to_milliseconds(span: Seconds, least: int = 0) -> int:
 
 
 def job_ref_text(job: JobRef) -> str:
-    """An id or uid as the server wants it."""
+    """Return an id or uid in the server's form."""
     if isinstance(job, bool):
         raise TypeError("a job is named by its id or uid")
     if isinstance(job, int):

@@ -59,7 +59,7 @@ class CallRetry(Generic[T]):
         self._was_sent = False
 
     def pause_after_loss(self, error: Unavailable) -> float:
-        """There is no reply: seconds until the next try, or the error if there shall be none."""
+        """Return the seconds until the next try; or raise the error if there is to be none."""
         if error.sent:
             if not self.call.repeatable or (error.timed_out and not self.call.repeat_after_timeout):
                 raise error

@@ -1,4 +1,4 @@
-"""What both clients are told, and what holds if they are not."""
+"""The settings of both clients, and their defaults."""
 
 from __future__ import annotations
 

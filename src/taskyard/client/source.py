@@ -1,4 +1,4 @@
-"""Where the worker runtime gets its jobs from, and what it can say about them.
+"""The interface between the worker's runtime and the source of its jobs.
 
 None of these is frozen: there are two for each job, and making a frozen one takes four times as
 long (1.9 microseconds instead of 0.5).
@@ -36,7 +36,7 @@ class Job:
     deadline: float = 0.0  # when the lease ends, by the clock of the server; 0: it is not timed
     lost: bool = field(default=False, compare=False)
     """Whether it is known that the lease is over, so that the job is another's by now."""
-    inputs: tuple[bytes | None, ...] = ()  # results of jobs before it, where it asks for them
+    inputs: tuple[bytes | None, ...] = ()  # results of jobs before it, where it needs them
     span: float = 0.0  # seconds that an extension of its lease lasts; 0: as the source has it
     seconds: float = field(default=0.0, compare=False)  # that its run took
 
@@ -77,7 +77,7 @@ class RetryLater:
 
     error: bytes
     delay: float = BY_POLICY  # seconds until then
-    payload: bytes = b""  # what the job is to carry then, if its source keeps no counts of its own
+    payload: bytes = b""  # the job's payload then, if its source keeps no counts of its own
     result: bytes = b""  # in case that the source allows no further attempt
     result_key: str = ""
     cause: Cause | None = field(default=None, compare=False)
@@ -90,13 +90,13 @@ class Failed:
     error: bytes
     result: bytes = b""
     result_key: str = ""
-    unreadable: bool = False  # not even its meaning is known: keep it for somebody to look at
+    unreadable: bool = False  # it cannot be parsed: keep it for a person to inspect
     cause: Cause | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)
 class Released:
-    """The job was not worked on, or not to the end, and goes back to where it was."""
+    """The job was not run, or not to its end, and returns to its queue."""
 
 
 Verdict: TypeAlias = Success | RetryLater | Failed | Released
@@ -105,7 +105,8 @@ Verdict: TypeAlias = Success | RetryLater | Failed | Released
 class Source(Protocol):
     """All methods but `close` may raise Unavailable, and are then called again.
 
-    They are called from three threads: `take` from one, `finish` from another, `keep` from a third.
+    They are called from three threads: `fetch_jobs` from one, `finish_jobs` from another,
+    `extend_leases` from a third.
     """
 
     def fetch_jobs(self, count: int, wait: float) -> list[Job]:
@@ -118,4 +119,4 @@ class Source(Protocol):
         """Say that this program is alive, and extend these leases. Gives those that were over."""
 
     def close(self) -> None:
-        """Give back what is left, where that is possible; raises nothing."""
+        """Release what is left, where that is possible; raises nothing."""

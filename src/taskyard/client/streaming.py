@@ -1,7 +1,6 @@
-"""Many commands over one connection: sending goes on while replies are read.
+"""Many commands over one connection: sending continues while replies are read.
 
-Neither side can be stopped for ever by buffers that are full: whenever there is something to read
-it is read.
+Full buffers cannot stop either side for ever: whenever there is something to read it is read.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class CommandStream(Protocol):
     """What is to be sent, and what becomes of the replies."""
 
     def next_commands(self) -> bytes:
-        """The next commands; b"" if there are none, or none before further replies."""
+        """Return the next commands; b"" if there are none, or none before further replies."""
 
     def on_replies(self, replies: Sequence[Reply]) -> None:
         """In the order of the commands."""

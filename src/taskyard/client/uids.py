@@ -1,7 +1,7 @@
 """Uids for jobs that are pushed, so that a push whose answer was lost can be repeated.
 
-A uid is a UUID of version 4, and all of it but its marks is chance that the operating system gives.
-So whoever sees the uids of some jobs cannot tell those of the next ones, and push them first.
+A uid is a UUID of version 4 from the operating system's random numbers. So a client that sees the
+uids of some jobs cannot guess those of the next ones, and push them first.
 """
 
 from __future__ import annotations

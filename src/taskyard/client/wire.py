@@ -48,7 +48,7 @@ def login_commands(address: Address) -> list[Command]:
 def unavailable_error(
     address: Address, error: Exception, *, sent: bool, closed: bool = False
 ) -> Unavailable:
-    """What a caller gets for an error of the network. `closed`: it was this side's wish."""
+    """Return what a caller gets for an error of the network. `closed`: this side has closed it."""
     reason = "the connection was closed" if closed else str(error)
     lost = "went away before it answered" if sent else "cannot be reached"
     kind = Closed if closed else Untrusted if is_permanent_tls_error(error) else Unavailable

@@ -1,6 +1,6 @@
 """Snapshots of what still lives in the oldest part of the journal: see journal/compaction.py.
 
-`base` is where the journal is to begin: what is before it is about to be removed.
+`replay_start` is where the journal is to begin: what is before it is about to be removed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ TOMBSTONES_PER_RECORD: Final = 4096  # uids in one record
 
 
 def blobs_to_move(job: Job, replay_start: i64) -> i64:
-    """Return which of the job's blobs are before `base`, as bits of a JobSnapshot; 0: it can stay.
+    """Return which of the job's blobs are before `replay_start`, as bits of a JobSnapshot; 0: it
+    can stay.
 
     A payload of no bytes at the very end of a segment has the position where the next one begins.
     """
@@ -173,8 +174,8 @@ def snapshot_tombstones(core: Core, grave: TombstoneBucket, now: i64) -> None:
 
 
 def write_checkpoint(core: Core, replay_start: i64, now: i64) -> None:
-    """Write the checkpoint: all that lived before `base` has a snapshot, and no dependents are
-    pending.
+    """Write the checkpoint: all that lived before `replay_start` has a snapshot, and no dependents
+    are pending.
     """
     state = core.state
     record = Checkpoint(now, replay_start, state.epoch, state.next_id, state.entity_counts())

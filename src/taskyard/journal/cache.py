@@ -73,7 +73,7 @@ class BlockCache:
         return (len(self._blocks) + len(self._read_ahead)) * BLOCK_BYTES
 
     def acquire_block(self) -> mmap:
-        """A block to be filled and given to `put` or `put_read_ahead`."""
+        """Return a block to be filled and passed to `put_block` or `put_read_ahead`."""
         return self._free.pop() if self._free else new_block()
 
     def release_block(self, block: mmap) -> None:

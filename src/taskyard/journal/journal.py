@@ -295,7 +295,9 @@ class Journal:
         return self.settings.prepare_ahead and self._allocator.needs_preparation()
 
     def prepare_next_segment(self) -> PrepareSegment | None:
-        """Work to be run in a thread and then given to `spared`, if the next segment is near."""
+        """Return work for a thread, to be passed to `on_segment_prepared`, if the next segment is
+        near.
+        """
         if self._allocator.ready or self._write_failure.reason or self._removal is not None:
             return None
         if not self.space.push_refusal and (
@@ -385,7 +387,7 @@ class Journal:
     # Syncing
 
     def sync_point(self) -> SyncPoint:
-        """What to sync now: run it, here or in a thread, then hand it to `synced`."""
+        """Return what to sync now: run it, here or in a thread, then pass it to `on_synced`."""
         self._write_failure.raise_if_failed()
         segments = self._full_segments.copy()
         directory: Disk | None = None
@@ -471,7 +473,7 @@ class Journal:
     # Reading
 
     def read_blob(self, at: i64, size: i64) -> bytes | None:
-        """The blob at `at`, or None if it must be read from disk: see `reads`."""
+        """Return the blob at `at`, or None if it must be read from disk: see `disk_reads`."""
         if not size:
             return b""
         if at >= self.records.start_position:

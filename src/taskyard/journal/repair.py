@@ -73,7 +73,7 @@ class RepairPlan:
 def plan_repair(
     disk: Disk, on_segment: Callable[[SegmentReport], None] = ignore_segment
 ) -> RepairPlan:
-    """Plan the repair of the journal; changes nothing. `told` is called for each segment."""
+    """Plan the repair of the journal; changes nothing. `on_segment` is called for each segment."""
     directory = disk.directory(JOURNAL)
     lost_identity = ""
     try:

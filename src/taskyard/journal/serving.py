@@ -66,7 +66,7 @@ def durable_segment(journal: Journal, base: i64) -> DurableSegment | None:
 class SegmentRead:
     """Bytes of a segment: `run` may run in another thread, then `data` has them.
 
-    Without data the segment is `gone`, or the disk could not be read.
+    Without data `segment_removed` is set, or the disk could not be read.
     """
 
     __slots__ = ("_directory", "_end", "_segment", "_start", "data", "segment_removed")

@@ -37,7 +37,9 @@ class OneShotProcess:
         call_on_loop: Callable[..., Any],
         on_done: Callable[[ProcessResult], None],
     ) -> None:
-        """`post` has something called on the loop, from any thread; so `done` is called there."""
+        """`call_on_loop` calls a function on the loop, from any thread; so `on_done` is called
+        there.
+        """
         self._command = list(command)
         self._timeout_seconds = timeout_seconds
         self._call_on_loop = call_on_loop

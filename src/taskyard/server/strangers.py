@@ -27,8 +27,9 @@ class LoginTimeouts:
         timeout_us: int | None,
         needs_login: Callable[[], bool],
     ) -> None:
-        """`patience`: microseconds, None for ever; `needs_login`: whether a client without a login
-        can do nothing."""
+        """`timeout_us`: None for ever; `needs_login`: whether a client without a login can do
+        nothing.
+        """
         self._broker = broker
         self._scheduler = scheduler
         self._timeout_us = timeout_us

@@ -178,7 +178,7 @@ def _read_pandas(given: Any, table: Any) -> list[Any]:
 
     index = getattr(table, "index", None)
     if isinstance(given, pd.DataFrame | pd.Series):
-        # Sorted by the function, perhaps: the ids tell which row is whose.
+        # Sorted by the function, perhaps: the ids tell which row belongs to which job.
         if index is not None and _same_ids(given.index, index):
             given = given.loc[index]
         if isinstance(given, pd.DataFrame):
@@ -229,7 +229,7 @@ def _to_plain(value: Any) -> Any:
     if module == "numpy":  # its float64 is a float, too
         return _to_plain(value.tolist())
     if isinstance(value, float):
-        return None if value != value else value  # NaN is how pandas says that there is nothing
+        return None if value != value else value  # NaN is pandas's missing value
     if isinstance(value, list | tuple):
         return [_to_plain(each) for each in value]
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The server as those who push tasks see it."""
+"""The task broker: a client of the server for pushing tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from taskyard.client.pushing import NewJob
 from taskyard.client.views import JobInfo, Outcome, Pushed
 
 _CONFLICT: Final = 409  # the job is in no state to be cancelled
-_PER_JOB_FIELDS: Final = ("queue", "payload", "uid")  # of each job; the rest may be shared
+_PER_JOB_FIELDS: Final = ("queue", "payload", "uid")  # of each job; the others may be shared
 _SHARED_FIELDS: Final = tuple(one.name for one in fields(NewJob) if one.name not in _PER_JOB_FIELDS)
 
 
@@ -55,7 +55,7 @@ class TaskClient:
     def _has_ended(self, job: str) -> bool:
         try:
             return self.client.result(job) is not None
-        except (JobNotFound, Denied):  # who may cancel it need not be one who may look at it
+        except (JobNotFound, Denied):  # a client that may cancel it need not be one that may see it
             return False
 
     def inspect(self, job: str) -> JobInfo:

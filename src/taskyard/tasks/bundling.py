@@ -1,4 +1,4 @@
-"""Running a bundle: the rows of its jobs in one table, and one verdict for each."""
+"""Runs a group of jobs: their rows in one table, and one verdict for each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FAILS_ALL_ROWS: Final = (GiveUp, TryAgain, SoftTimeLimit, Cancelled)
 
 
 class GroupRunner(TaskRunner):
-    """What becomes of the jobs of a bundle."""
+    """Turns the result of a group into outcomes of its jobs."""
 
     def __call__(self, bundle: JobGroup) -> list[Verdict]:
         verdicts: dict[str, Verdict] = {}  # by ref
@@ -72,7 +72,7 @@ class GroupRunner(TaskRunner):
 
 
 class GroupingTaskRunner:
-    """Bundles, and all else as without them; in any thread or process."""
+    """Runs groups, and all other tasks as without them; in any thread or process."""
 
     def __init__(self, execute: SyncTaskRunner, bundles: GroupRunner) -> None:
         self._task_runner = execute
@@ -98,7 +98,7 @@ class GroupingTaskRunner:
 
 
 class AsyncGroupingTaskRunner:
-    """The same beside an event loop: a bundle is run in a thread."""
+    """The same beside an event loop: a group runs in a thread."""
 
     def __init__(self, execute: AsyncTaskRunner) -> None:
         self._task_runner = execute

@@ -1,4 +1,4 @@
-"""Tasks that come after one another, or side by side: pushed together, all of them or none."""
+"""Workflows: tasks that run one after the other, or side by side; pushed together, or none."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Signature(KnowsForeignNames, Generic[T]):
 
 
 class Chain:
-    """Steps that come after one another. Make it with `chain(...)`, or with `|`."""
+    """Steps that run one after the other. Make it with `chain(...)`, or with `|`."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps: list[Step] = []
@@ -186,7 +186,7 @@ class _PlannedJob:
 
     signature: Signature[Any] | None  # None: it only joins
     uid: str
-    after: list[int]  # places of those before it, whose results it gets
+    after: list[int]  # places of the steps before it, whose results it gets
     joins_results: bool  # as a list
     blockers: list[int]  # places of those that block it
     keeps_result: bool = False

@@ -95,7 +95,7 @@ def arguments_key(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def read_envelope(payload: bytes) -> Envelope:
-    """Of whatever somebody pushed; BadArguments if it is neither an array nor an object."""
+    """Read any payload; BadArguments if it is neither an array nor an object."""
     if not payload:
         return Envelope((), {})
     try:
@@ -117,7 +117,7 @@ def read_envelope(payload: bytes) -> Envelope:
 
 
 def may_need_results(payload: bytes) -> bool:
-    """Whether it may be that of a step. Quick: each payload is looked at so."""
+    """Whether it may be that of a step. Quick, because it checks every payload."""
     return _RESULTS_OF_MARK in payload
 
 
@@ -201,7 +201,7 @@ class Codec:
     def decode_arguments(
         self, envelope: Envelope, inputs: Sequence[Any] = ()
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments as the function wants them; BadArguments if they do not fit."""
+        """Return the arguments in the function's types; BadArguments if they do not fit."""
         args = [*inputs, *envelope.args] if inputs else list(envelope.args)
         kwargs = envelope.kwargs
         self.check_arguments(args, kwargs)
@@ -254,7 +254,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _can_be_json(wanted: Any) -> bool:
-    """False of types that only Python knows; what is inside of others is not looked at."""
+    """False of types that only Python has; what is inside of others is not checked."""
     if wanted in _JSON_SCALARS:
         return True
     from msgspec.inspect import CustomType, type_info

@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from taskyard.client.source import Job
 
-# How far a job has come: a fraction and a message.
+# The progress of a job: a fraction and a message.
 ProgressReporter: TypeAlias = Callable[[Job, tuple[float, str]], None]
 
 
@@ -49,10 +49,10 @@ class CurrentJob:
         return self.job.fails
 
     def progress(self, fraction: float, message: str = "") -> None:
-        """Tell how much is done, from 0 to 1, for those who look.
+        """Report how much is done, from 0 to 1.
 
-        Costs next to nothing: what is said last is sent a few times a second at most. If it turns
-        out that the job was cancelled, Cancelled is raised in the task soon after.
+        Costs next to nothing: the last report is sent a few times a second at most. If it turns out
+        that the job was cancelled, Cancelled is raised in the task soon after.
         """
         if not 0.0 <= fraction <= 1.0:
             raise ValueError("the fraction that is done must be between 0 and 1")

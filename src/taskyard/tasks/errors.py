@@ -6,7 +6,7 @@ from datetime import timedelta
 
 
 class TaskError(Exception):
-    """Base of what the pusher of a task may meet."""
+    """Base of errors that the pusher of a task may get."""
 
 
 class TaskFailed(TaskError):
@@ -35,7 +35,7 @@ class BadArguments(TaskError, TypeError):
 
 
 class BadResult(TaskError, TypeError):
-    """What a task gave has no JSON, or what came of it does not fit its annotation."""
+    """A task's result has no JSON, or does not fit its annotation."""
 
 
 class GiveUp(Exception):

@@ -1,4 +1,4 @@
-"""A task that was pushed: whether it has ended, and what came of it."""
+"""A task that was pushed: whether it has ended, and its result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BLOCKER_FAILED: Final = "a job it waited for failed"
-_POLL_S: Final = 30.0  # seconds of one question, when there is no end to the waiting
+_POLL_S: Final = 30.0  # seconds of one request, when there is no timeout
 _COROUTINE_POLL_S: Final = 2.0  # of a coroutine, which can be cancelled when its thread cannot
 
 
@@ -42,7 +42,7 @@ class TaskBroker(Protocol):
         """None if it has not ended after so many seconds; JobNotFound."""
 
     def cancel(self, job: str) -> bool:
-        """False if there is no such job, or no longer."""
+        """False if the job does not exist, or no longer."""
 
     def inspect(self, job: str) -> JobInfo: ...
 
@@ -93,7 +93,7 @@ class Handle(KnowsForeignNames, Generic[T]):
         return self._decode(outcome.result)
 
     async def aresult(self, wait: float | None = None) -> T:
-        """The same for coroutines. It may be cancelled, and any number may wait at once."""
+        """The same for coroutines. It may be cancelled, and there may be any number of waiters."""
         until = math.inf if wait is None else time.monotonic() + wait
         while True:
             left = min(max(until - time.monotonic(), 0.0), _COROUTINE_POLL_S)
@@ -110,7 +110,7 @@ class Handle(KnowsForeignNames, Generic[T]):
     def cancel(self) -> bool:
         """Delete the job, whatever its state; a worker that runs it notices soon and ends the run.
 
-        Jobs that come after it in a chain fail. False if it had ended already.
+        Later jobs of its chain fail. False if it had ended already.
         """
         return self._broker.cancel(self.job)
 

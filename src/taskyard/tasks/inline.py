@@ -1,7 +1,7 @@
-"""For tests: tasks run where they are pushed, in the same thread, and there is no server.
+"""For tests: tasks run where they are pushed, in the same thread, without a server.
 
-What is pushed goes through the same JSON, the same checks and the same middleware as it would on
-its way to a worker and back.
+Each push goes through the same JSON, the same checks and the same middleware as it would on its way
+to a worker and back.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _MAX_ATTEMPTS: Final = 1000  # attempts of a task that is to be retried for ever
 
 
 class InlineBroker:
-    """Runs what is pushed at once, retries too, however long they and delays would have to wait.
+    """Runs each push at once, retries too, however long they and delays would have to wait.
 
-    `runs` has what was pushed, `failures` what of it has failed for good, `causes` the exceptions.
+    `runs` has the pushes, `failures` those that have failed for good, `causes` the exceptions.
     """
 
     def __init__(self, app: App) -> None:

@@ -95,7 +95,7 @@ class Options:
         )
 
     def changed(self, changes: dict[str, Any]) -> Options:
-        """TypeError if there is no such option."""
+        """Return them with these changes; TypeError for an unknown option."""
         return replace(self, **normalize_options(changes))
 
 

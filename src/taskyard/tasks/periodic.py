@@ -28,7 +28,7 @@ class Schedules:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self.declared: dict[str, dict[str, Any]] = {}  # what the server is told, by name
+        self.declared: dict[str, dict[str, Any]] = {}  # what the server gets, by name
 
     def add(
         self,
@@ -77,9 +77,9 @@ class Schedules:
         self.declared[full] = {key: value for key, value in body.items() if value is not None}
 
     def sync(self, client: Client, *, prune: bool = False) -> None:
-        """Put those that were declared; one that is paused stays so.
+        """Set those that were declared; one that is paused stays so.
 
-        Those of this app's name that are no longer declared are told of, and removed with `prune`:
+        Those of this app's name that are no longer declared are logged, and removed with `prune`:
         an older or another app of the same name may have declared them.
         """
         for name, body in self.declared.items():

@@ -19,13 +19,13 @@ POOLS: Final = ("threads", "processes", "async")
 
 class ProgressSource(Protocol):
     def report_progress_to(self, note: ProgressReporter) -> None:
-        """Where what tasks say of their progress goes."""
+        """Send progress reports of tasks there."""
 
 
 def make_pool(
     app: App, kind: PoolKind, size: int, on_progress: ProgressHandler
 ) -> tuple[ProgressSource, Pool[Verdict]]:
-    """`notes`: what is told of processes; for others it is attached."""
+    """`on_progress`: called with the progress reports of processes; for others it is attached."""
     sizes = app.row_counts()
     if not sizes:
         return _plain_pool(app, kind, size, on_progress)

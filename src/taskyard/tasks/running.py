@@ -35,11 +35,11 @@ _SUCCESS: Final = Success()
 
 
 def ignore_progress(job: Job, said: tuple[float, str]) -> None:
-    """Where notes go when nobody is told."""
+    """Ignore progress reports."""
 
 
 class PreparedCall:
-    """A job whose task and arguments are known."""
+    """A job with its task and arguments."""
 
     __slots__ = ("args", "current", "keep_result_s", "kwargs", "pauses", "task")
 
@@ -82,7 +82,7 @@ class TaskRunner:
         return self._app
 
     def report_progress_to(self, note: ProgressReporter) -> None:
-        """Where what tasks say of their progress goes."""
+        """Send progress reports of tasks there."""
         self._report_progress = note
 
     def _prepare(self, job: Job) -> PreparedCall | Verdict:
@@ -231,7 +231,7 @@ def _retry_delay(first: float, most: float, fails: int) -> float:
 
 
 def _unknown_task(job: Job, app: App) -> RetryLater:
-    """One failure: a worker that has the task may get it at the next attempt, if there is one."""
+    """Fail once: a worker that has the task may get it at the next attempt, if there is one."""
     return RetryLater(f"UnknownTask: {app.name} has no task named {job.name!r}".encode())
 
 
@@ -254,7 +254,7 @@ def _restore_task_runner(
     if logging is not None:
         logs.configure(*logging)
     app = find_app(location)
-    if app.url != url:  # the worker was told another: tasks push there too
+    if app.url != url:  # the worker has another: tasks push there too
         app.connect_to(url)
     return SyncTaskRunner(app)
 

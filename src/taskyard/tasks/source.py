@@ -27,10 +27,10 @@ _OK: Final = b"OK"
 
 
 class QueueOrder:
-    """In which order they are looked at."""
+    """The order in which queues are searched."""
 
     def __init__(self, weights: dict[str, float | None]) -> None:
-        """Either all have a weight or none has; those without are looked at in their order."""
+        """Either all have a weight or none has; those without are searched in their order."""
         self.names = list(weights)
         self._weights = [weight for weight in weights.values() if weight is not None]
         if self._weights and len(self._weights) != len(self.names):
@@ -39,8 +39,10 @@ class QueueOrder:
             raise ValueError("the weight of a queue must be above 0")
 
     def next_order(self) -> list[str]:
-        """With weights: by chance, each time anew. The chance to be the first is in proportion to
-        the weight, so that none has to wait for ever.
+        """With weights: a random order, each time anew.
+
+        The chance to be the first is in proportion to the weight, so that none has to wait for
+        ever.
         """
         if not self._weights:
             return self.names
@@ -60,8 +62,9 @@ class TaskSource:
         on_failed_attempt: Callable[[Job, str, bool], None] | None = None,
         task_leases: Mapping[str, float] | None = None,
     ) -> None:
-        """`ended`: told of each failure that the server knows of: the error, and whether the job
-        is tried again. `spans`: of tasks whose leases are shorter than others, by name.
+        """`on_failed_attempt`: called with each failure that the server has recorded: the error,
+        and whether the job is retried. `task_leases`: of tasks whose leases are shorter than
+        others, by name.
         """
         self._queues = queues
         self._lease_ms = round(lease * 1000)
@@ -88,7 +91,7 @@ class TaskSource:
         if self._task_leases:
             for job in jobs:
                 job.span = self._task_leases.get(job.name, 0.0)
-        with contextlib.suppress(Unavailable):  # those that wanted something are given back
+        with contextlib.suppress(Unavailable):  # those that wait for something are released
             self.fetch_inputs(jobs)
         return jobs
 
@@ -102,7 +105,7 @@ class TaskSource:
             try:
                 wanted.append((job, read_envelope(job.payload).results_of))
             except BadArguments:
-                continue  # which will be told when it is run
+                continue  # which will be reported when it is run
         commands: list[Command] = [("JOB.RESULT", uid) for _, uids in wanted for uid in uids]
         replies = iter(self._fetch_connection.pipeline(commands, repeat=True))
         for job, uids in wanted:
@@ -163,7 +166,7 @@ class TaskSource:
         return min(self._lease_ms, _milliseconds(job.span)) if job.span else self._lease_ms
 
     def send_progress(self, notes: Sequence[tuple[Job, Any]]) -> list[Job]:
-        """How far jobs have come."""
+        """Send the progress of jobs."""
         commands: list[Command] = []
         for job, (fraction, message) in notes:
             text = str(message)[:1024].encode(errors="replace")
@@ -186,8 +189,8 @@ class TaskSource:
 
 
 class _CommandList:
-    """Commands that are all on their way before the first is answered: the server then waits for
-    its disk once, and not for every few of them.
+    """Commands that are all sent before the first is answered: the server then waits for its disk
+    once, and not for every few of them.
     """
 
     def __init__(self, commands: list[Command]) -> None:
@@ -248,7 +251,7 @@ def _log_fields(job: Job) -> dict[str, dict[str, object]]:
 
 
 def _decode_result(reply: Reply) -> bytes | None:
-    """Of a job before; b"" if it gave nothing, None if nobody knows any more."""
+    """Return the result of a job before; b"" if it had none, None if it is not known any more."""
     if isinstance(reply, list) and len(reply) >= 4 and reply[2] == 1:
         return reply[3] if isinstance(reply[3], bytes) else b""
     return None
@@ -265,7 +268,7 @@ def read_job(reply: Any, now: float) -> Job:
         uid.decode(),
         attempt,
         fails,
-        # Reckoned with our clock, which need not be the server's: see Held.add.
+        # Measured with our clock, which need not be the server's: see LeasedJobs.add.
         max(deadline / 1000 - now, 0.001) if deadline else 0.0,
         id,
         deadline / 1000,

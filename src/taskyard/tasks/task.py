@@ -90,8 +90,9 @@ class Task(KnowsForeignNames, Generic[P, T]):
         return await asyncio.to_thread(self.map, values)
 
     def s(self, *args: Any, **kwargs: Any) -> Signature[T]:
-        """A call to be made later, as a step of a chain or group. What the step before gives comes
-        before these arguments.
+        """Make a call for later, as a step of a chain or group.
+
+        The result of the step before comes before these arguments.
         """
         return Signature(self, args, kwargs)
 

@@ -70,7 +70,7 @@ class Task(msgspec.Struct, kw_only=True):
         try:
             read = _decode_task(data)
             if not data.isascii():
-                data.decode()  # also what is passed on without being looked at
+                data.decode()  # also what is passed on without being parsed
         except _UNREADABLE as error:
             raise NotATask(f"this is not a task of toq: {error}") from error
         return cls(
@@ -102,7 +102,7 @@ _decode_task: Final = msgspec.json.Decoder(_ReceivedTask).decode
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What came of it. A worker may leave out `task_id`."""
+    """The result of a task. A worker may leave out `task_id`."""
 
     task_id: str = ""
     wanna_retry: bool = False  # the worker asks for another try

@@ -1,4 +1,4 @@
-"""Enqueues tasks, and fetches what came of them."""
+"""Enqueues tasks, and fetches their results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from taskyard.toq.backends import open_backend
 from taskyard.toq.messages import QUEUED, Result, Task
 from taskyard.toq.retry import Countdown
 
-_MIN_POLL_S: Final = 0.005  # seconds between two looks for a result; doubled up to
+_MIN_POLL_S: Final = 0.005  # seconds between two requests for a result; doubled up to
 _MAX_POLL_S: Final = 0.25
 
 

@@ -37,7 +37,7 @@ AsyncWorker: TypeAlias = Callable[[Task], Awaitable[Any]]
 Observer: TypeAlias = Callable[[Task, Result], None]
 
 NOT_FOUND: Final = "worker not found"
-_MAX_MESSAGE_CHARS: Final = 1 << 16  # letters
+_MAX_MESSAGE_CHARS: Final = 1 << 16  # characters
 _RETRY_MARK: Final = "retry_time_"
 
 
@@ -150,7 +150,7 @@ def failure_result(task: Task, message: str) -> Result:
 
 
 class VerdictRules:
-    """From what came of a task to what becomes of its job."""
+    """From the outcome of a task to the verdict of its job."""
 
     def __init__(self, countdown: Countdown, observer: Observer | None) -> None:
         self._countdown = countdown
@@ -193,7 +193,7 @@ class VerdictRules:
 
 
 def _unreadable_verdict(job: Job, message: str) -> Failed:
-    """Whoever waits for the result gets an answer if so much as the id can be read."""
+    """Give a waiter for the result an answer if so much as the id can be read."""
     task_id = read_id(job.payload) or job.uid
     result = Result(task_id=task_id, state=RESULT_FAILED, message=message)
     key = RESULT_KEY + task_id if task_id else ""

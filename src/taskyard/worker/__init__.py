@@ -1,1 +1,1 @@
-"""The runtime of workers: it takes jobs, runs them in pools, and says what came of them."""
+"""The runtime of workers: it fetches jobs, runs them in pools, and reports their verdicts."""

@@ -1,6 +1,6 @@
-"""Jobs that are run together: a pool that makes bundles of them, for functions of many jobs.
+"""Jobs that are run together: a pool that makes groups of them, for functions of many jobs.
 
-What came at one take is one bundle, so that nobody waits for a bundle to be full: bundles are large
+The jobs of one fetch are one group, so that no job waits for a group to be full: groups are large
 when there is much to do, and small when there is little.
 """
 
@@ -19,16 +19,16 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class JobGroup(Job):
-    """Jobs of one name, in the place of one. What came of it is a list, of one outcome for each."""
+    """Jobs of one name, run as one. Their outcome is a list, of one outcome for each."""
 
     jobs: Sequence[Job] = ()
 
 
 class GroupingPool(Generic[T]):
-    """Has another pool run bundles of the jobs with these names, and the others one by one."""
+    """Has another pool run groups of the jobs with these names, and the others one by one."""
 
     def __init__(self, pool: Pool[Any], sizes: Mapping[str, int]) -> None:
-        """`sizes`: the most jobs of a bundle, by name."""
+        """`sizes`: the most jobs of a group, by name."""
         self.size = pool.size * max(sizes.values(), default=1)
         self._pool = pool
         self._sizes = sizes
@@ -58,7 +58,7 @@ class GroupingPool(Generic[T]):
         return JobGroup(f"bundle-{next(self._group_numbers)}", queue, b"", name, jobs=jobs)
 
     def withdraw(self, most: int | None = None) -> list[Job]:
-        """Whole bundles, so it may be a few more."""
+        """Withdraw whole groups, so it may be a few more."""
         if most is None:
             return _flatten_groups(self._pool.withdraw())
         found: list[Job] = []
@@ -67,7 +67,7 @@ class GroupingPool(Generic[T]):
         return found
 
     def cancel(self, job: Job) -> None:
-        # One of a bundle is run with the rest; that its outcome comes too late is told then.
+        # One of a group is run with the others; that its outcome is too late is reported then.
         if job.name not in self._sizes:
             self._pool.cancel(job)
 

@@ -40,14 +40,14 @@ log: Final = logging.getLogger("taskyard.worker")
 class Interruptible(Generic[T]):
     """Awaits a coroutine, into which `interrupt` raises an exception where it waits.
 
-    A cancellation of the task it runs in arrives here first, and goes on as that exception.
+    A cancellation of the task it runs in arrives here first, and continues as that exception.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine
         self._task: asyncio.Task[Any] | None = None
         self._reason: Reason | None = None
-        self._early_interrupt: Reason | None = None  # that came before it had begun
+        self._early_interrupt: Reason | None = None  # that arrived before it had begun
 
     def interrupt(self, reason: Reason) -> None:
         """In the thread of the loop. If it has not begun yet it will not do anything else."""
@@ -96,7 +96,7 @@ class Interruptible(Generic[T]):
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T], runner: asyncio.Runner) -> T:
-    """In a thread that has a place: an interruption goes to the coroutine."""
+    """Run it in a thread that has a slot: an interruption is passed to the coroutine."""
     place = current_slot()
     loop = runner.get_loop()
     run = Interruptible(coroutine)
@@ -121,8 +121,8 @@ def _call_soon(
 
 
 class _CallSlot(ThreadSlot):
-    """The thread of one call. An interruption that comes before it has begun is not lost: then the
-    call is not made.
+    """The thread of one call. An interruption before it has begun is not lost: then the call is not
+    made.
     """
 
     def __init__(self) -> None:
@@ -146,7 +146,7 @@ class _CallSlot(ThreadSlot):
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
-    """A plain function, in a thread of its own; an interruption of the caller goes there.
+    """A plain function, in a thread of its own; an interruption of the caller is passed on.
 
     Unlike those of asyncio, the thread does not keep a program from ending, and is not one of a few
     that are shared: the pool says how many run at once.
@@ -196,8 +196,9 @@ async def run_in_thread(function: Callable[[], T]) -> T:
 
 
 async def run_in_detached_thread(function: Callable[[], T]) -> T:
-    """A plain function that takes its time, in such a thread. If the caller is cancelled the
-    function goes on to its end, and nobody waits for it.
+    """Run a slow plain function in such a thread.
+
+    If the caller is cancelled the function continues to its end, without a waiter.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
@@ -228,7 +229,7 @@ async def run_in_detached_thread(function: Callable[[], T]) -> T:
 _CallQueue: TypeAlias = queue.SimpleQueue[Callable[[], None]]
 
 # Threads that have nothing to do: starting one takes 5 times as long as handing it a call. There
-# are as many as ever ran at once.
+# are as many as ever ran at the same time.
 _idle_threads: Final[deque[_CallQueue]] = deque()
 
 
@@ -265,7 +266,7 @@ class _RunningJob:
 
 
 class AsyncPool(Generic[T]):
-    """One thread with an event loop, in which so many coroutines run at once."""
+    """One thread with an event loop, in which so many coroutines run at the same time."""
 
     def __init__(
         self,
@@ -363,7 +364,7 @@ class AsyncPool(Generic[T]):
         self._report(job, RunFailure("it was cancelled before it began"))
 
     def _abandon_run(self, run: _RunningJob, why: str) -> None:
-        """By force, as far as that goes: a coroutine may catch whatever is raised in it."""
+        """Abandon a run: a coroutine may catch whatever is raised in it."""
         if run.abandoned:
             return
         run.abandoned = True
@@ -389,7 +390,7 @@ class AsyncPool(Generic[T]):
         try:
             outcome = await run.inner
         except BaseException as error:
-            # A loop that is left to these would end, and everybody's jobs with it.
+            # A loop that these reach would end, and all jobs with it.
             outcome = failure_of(error)
         run.job.seconds = time.monotonic() - began
         if run.abandoned:

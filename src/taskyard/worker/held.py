@@ -12,8 +12,8 @@ from taskyard.client.source import Job
 
 _MAX_UNREPORTED: Final = 4000
 
-# Where the number of jobs that are held ready is left to us, it is what is done in so many seconds
-# at the pace of late: next to none of long ones, many of short ones.
+# By default the number of jobs that are held ready is what is done in so many seconds at the recent
+# rate: next to none of long ones, many of short ones.
 _PREFETCH_S: Final = 0.1
 _MAX_PREFETCH: Final = 1000
 _LARGE_PREFETCH: Final = 8
@@ -46,7 +46,7 @@ class LeasedJobs:
         self._unfinished_count = 0
         self._finished_in_window = 0  # since the window began
         self._window_start = time.monotonic()
-        self._has_waiter = False  # whether somebody waits for room
+        self._has_waiter = False  # whether a thread waits for capacity
         self._next_extension = 0.0
         self._wake_at = math.inf
         lock = threading.Lock()
@@ -61,8 +61,8 @@ class LeasedJobs:
         soonest = now + interval
         with self._capacity_freed:
             for job in jobs:
-                # A lease may have begun long before we heard of it, or be shorter than those we
-                # ask for, or be reckoned by another clock: rather too early than too late.
+                # A lease may have begun long before we got it, or be shorter than those we
+                # request, or be measured by another clock: rather too early than too late.
                 due = now + (min(interval, job.lease / 3) if job.lease else interval)
                 often = min(interval, job.span / 3) if job.span else interval
                 self._leases[job.ref] = _Lease(job, due, often)
@@ -73,7 +73,7 @@ class LeasedJobs:
                 self._due_sooner.notify()
 
     def mark_finished(self, job: Job, was_run: bool = True) -> bool:
-        """It has its verdict; it is held until the source knows that. False if it had one."""
+        """Note its verdict; it is held until the source has that. False if it had one."""
         with self._capacity_freed:
             lease = self._leases.get(job.ref)
             if lease is None or lease.finished:
@@ -87,7 +87,7 @@ class LeasedJobs:
             return True
 
     def remove(self, jobs: Iterable[Job]) -> None:
-        """Of those that have their verdict."""
+        """Remove jobs that have their verdict."""
         with self._capacity_freed:
             for job in jobs:
                 del self._leases[job.ref]
@@ -95,8 +95,10 @@ class LeasedJobs:
                 self._capacity_freed.notify_all()
 
     def mark_lost(self, job: Job) -> bool:
-        """Do not extend it any more. False if it has its verdict, which may have been told
-        meanwhile: then it is this program that has ended the lease.
+        """Do not extend it any more.
+
+        False if it has its verdict, which may have been reported meanwhile: then it is this program
+        that has ended the lease.
         """
         with self._capacity_freed:
             lease = self._leases.get(job.ref)
@@ -114,7 +116,7 @@ class LeasedJobs:
             return [lease.job for lease in self._leases.values() if not lease.finished]
 
     def wake_waiters(self) -> None:
-        """Whoever waits looks whether it still should."""
+        """Have waiting threads check whether they still should."""
         with self._capacity_freed:
             self._capacity_freed.notify_all()
             self._due_sooner.notify_all()
@@ -136,7 +138,7 @@ class LeasedJobs:
                 self._capacity_freed.wait()
 
     def surplus(self) -> int:
-        """How many there are that others could do sooner; none if the number is fixed."""
+        """Return how many there are that others could run sooner; none if the number is fixed."""
         with self._capacity_freed:
             if not self._adapts_prefetch:
                 return 0
@@ -144,9 +146,9 @@ class LeasedJobs:
             return max(self._unfinished_count - self._size - 2 * self._prefetch, 0)
 
     def _has_capacity(self) -> bool:
-        # Those that were run take up none, so that reporting them keeps nobody from the next; but
-        # a source that cannot be told must not be taken from without end. Of those that are held
-        # ready many are taken at a time, when half of them are gone.
+        # Those that were run take up none, so that reporting them delays no other; but there must
+        # be a limit while the source is unreachable. Of those that are held ready many are taken at
+        # a time, when half of them are gone.
         ahead = self._prefetch if self._prefetch < _LARGE_PREFETCH else self._prefetch // 2
         few_enough = self._unfinished_count < self._size + ahead
         return few_enough and len(self._leases) < self._size + self._prefetch + _MAX_UNREPORTED
@@ -163,8 +165,9 @@ class LeasedJobs:
         self._window_start, self._finished_in_window = now, 0
 
     def collect_due(self) -> list[Job] | None:
-        """Those whose time has come; they come again after their interval. None if it is not even
-        time to say that this program is alive.
+        """Return those whose time has come; they are due again after their interval.
+
+        None if it is not even time to say that this program is alive.
         """
         now = time.monotonic()
         with self._capacity_freed:
@@ -184,8 +187,8 @@ class LeasedJobs:
                 self._due_sooner.notify()
 
     def wait_until_due(self, ended: threading.Event) -> None:
-        """Until a lease is to be extended, or the program to say that it is alive, or it is time
-        for what `call_at` was asked.
+        """Wait until a lease is to be extended, or the program has to say that it is alive, or
+        another time is due.
         """
         with self._due_sooner:
             while not ended.is_set():

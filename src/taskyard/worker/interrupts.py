@@ -1,7 +1,7 @@
-"""Ending a run from outside: when its time is over, or when its lease was lost.
+"""Ends a run from outside: when its time is over, or when its lease was lost.
 
-A pool has places; at each of them one job runs at a time. A watch looks at the places that have
-something to look at, and does what is due.
+A pool has slots; in each of them one job runs at a time. A time limit watcher checks the slots that
+have a limit, and does what is due.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SoftTimeLimit(Exception):
 
 
 class Cancelled(BaseException):
-    """Raised inside a task that is not to go on: its job was deleted, or is another worker's now.
+    """Raised inside a task that must not continue: its job was deleted, or is another worker's now.
 
     Not an Exception, so that a task that catches those does not catch this by mistake.
     """
@@ -70,10 +70,10 @@ class Slot:
         self.end_reason = ""
 
     def attach_thread(self) -> None:
-        """In the thread whose place this is."""
+        """Call it in the thread of this slot."""
 
     def begin_run(self, job: Job, limits: TimeLimits) -> float:
-        """Gives when to look at it."""
+        """Return when to check it."""
         with self.lock:
             self.job = job
             if limits is NO_TIME_LIMITS:
@@ -87,13 +87,13 @@ class Slot:
             return min(self.soft_at, self.hard_at)
 
     def end_run(self) -> None:
-        """The run is over: nothing comes from outside any more."""
+        """The run is over: no interruption is raised any more."""
         with self.lock:
             self.job = None
             self.soft_at = self.hard_at = NEVER
 
     def end_run_uninterrupted(self) -> None:
-        """After an exception, which may have come just when it was about to leave."""
+        """The same after an exception, which may be an interruption just before the end."""
         while True:
             try:
                 self.end_run()
@@ -113,7 +113,7 @@ class Slot:
             return True
 
     def enforce_limits(self, now: float) -> float:
-        """Do what is due; gives when to look again."""
+        """Do what is due; return when to check again."""
         with self.lock:
             if self.job is None:
                 return NEVER
@@ -130,12 +130,12 @@ class Slot:
         raise NotImplementedError
 
     def force_end(self, job: Job) -> None:
-        """End the run by force, as far as that goes; called with the lock."""
+        """Abandon the run; called with the lock."""
         raise NotImplementedError
 
 
 class ThreadSlot(Slot):
-    """A thread of this process, which can be told to raise an exception, but not be killed."""
+    """A thread of this process, in which an exception can be raised, but which cannot be killed."""
 
     def __init__(self, abandon: Callable[[ThreadSlot, Job, str], None]) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class ThreadSlot(Slot):
         _thread_state.slot = self
 
     def redirect_interrupts(self, interrupt: Callable[[Reason], None] | None) -> None:
-        """The run is one of coroutines: its event loop must be told, and not the thread."""
+        """The run is one of coroutines: interrupt its event loop, and not the thread."""
         with self.lock:
             self._redirected_interrupt = interrupt
 
@@ -184,7 +184,7 @@ _thread_state: Final = _ThreadState()
 
 
 def current_slot() -> ThreadSlot | None:
-    """The place whose thread this is."""
+    """Return the slot of this thread."""
     return _thread_state.slot
 
 
@@ -198,7 +198,7 @@ def _raise_in(thread: int, reason: Reason | None) -> None:
 
 
 class TimeLimitWatcher:
-    """A thread that looks at places when something is due there; started when first needed."""
+    """A thread that checks slots when something is due there; started when first needed."""
 
     def __init__(self, slots: Callable[[], Iterable[Slot]]) -> None:
         self._slots = slots
@@ -209,7 +209,7 @@ class TimeLimitWatcher:
 
     def check_at(self, when: float) -> None:
         """Something is due at that time."""
-        if when >= self._next_check_at:  # without the lock: it looks earlier, and then finds out
+        if when >= self._next_check_at:  # without the lock: it checks earlier, and then notices
             return
         with self._due_sooner:
             self._next_check_at = min(self._next_check_at, when)

@@ -1,6 +1,6 @@
-"""Where jobs are run: threads; processes and coroutines have modules of their own.
+"""Pools that run jobs: threads; processes and coroutines have modules of their own.
 
-A pool runs what it is given and reports what came of it. It knows neither sources nor verdicts.
+A pool runs its jobs and reports the outcomes. It knows neither sources nor verdicts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RunFailure:
     """In place of an outcome: the run ended without one, and why."""
 
     reason: str
-    begun: bool = True  # else it is no fault of the job, which may be given back
+    begun: bool = True  # else it is no fault of the job, which may be released
     cause: Cause | None = field(default=None, compare=False)
 
 
@@ -56,7 +56,7 @@ def no_time_limits(job: Job) -> TimeLimits:
 
 
 class Pool(Protocol[T_co]):
-    size: int  # how many jobs it runs at once
+    size: int  # how many jobs it runs at the same time
 
     def start(self, report: Report[T_co]) -> None:
         """`report` is called once for each job, from any thread."""
@@ -64,7 +64,7 @@ class Pool(Protocol[T_co]):
     def submit(self, *jobs: Job) -> None: ...
 
     def withdraw(self, most: int | None = None) -> list[Job]:
-        """Jobs that nobody has begun with, the last ones if not all; they will not be run."""
+        """Withdraw jobs that have not begun, the last ones if not all; they will not be run."""
 
     def cancel(self, job: Job) -> None:
         """End the run of this job, or do not begin with it; it is reported all the same."""
@@ -77,7 +77,7 @@ class Pool(Protocol[T_co]):
 
 
 class JobQueue:
-    """Jobs in line for threads. Threads that find one take it without a lock."""
+    """Jobs queued for threads. Threads that find one take it without a lock."""
 
     def __init__(self) -> None:
         self._jobs: deque[Job] = deque()
@@ -92,7 +92,7 @@ class JobQueue:
                 self._jobs_added.notify(len(self._jobs))
 
     def get(self) -> Job | None:
-        """Waits; None if there is nothing, and nothing to come."""
+        """Wait for a job; None if there is none, and will be none."""
         while True:
             try:
                 return self._jobs.popleft()
@@ -141,7 +141,7 @@ class ThreadPool(Generic[T]):
         self._queue = JobQueue()
         self._lock = threading.Lock()
         self._threads: dict[Slot, threading.Thread] = {}
-        self._cancelled_refs: set[str] = set()  # refs of jobs in line that are not to be run
+        self._cancelled_refs: set[str] = set()  # refs of queued jobs that are not to be run
         self._watcher = TimeLimitWatcher(lambda: list(self._threads))
         self._report: Report[T] = unset_reporter
         self._killed = threading.Event()
@@ -178,7 +178,7 @@ class ThreadPool(Generic[T]):
 
     def _start_thread(self, number: int) -> None:
         place = self._create_slot(number)
-        # Daemons, so that a program that was told to end at once does.
+        # Daemons, so that a program that has to end at once does.
         thread = threading.Thread(
             target=self._run_jobs, args=(place,), name=f"taskyard-worker-{number}", daemon=True
         )
@@ -229,7 +229,7 @@ class ThreadPool(Generic[T]):
         if when < NEVER:
             self._watcher.check_at(when)
         if self._cancelled_refs and job.ref in self._cancelled_refs:
-            raise Cancelled  # just now, when it was neither in line nor here
+            raise Cancelled  # just now, when it was neither queued nor here
 
     def _run_job(self, job: Job, place: Slot) -> T | RunFailure:
         try:
@@ -250,5 +250,5 @@ class ThreadPool(Generic[T]):
 
 
 def unset_reporter(job: Job, outcome: object) -> None:
-    """To whom a pool reports before it is started."""
+    """The reporter of a pool before it is started."""
     raise AssertionError("the pool has not been started")

@@ -37,9 +37,10 @@ from taskyard.worker.pools import (
 
 T = TypeVar("T")
 
-# Started afresh, not forked: a fork of a program with threads inherits locks that nobody releases.
+# Started afresh, not forked: a fork of a program with threads inherits locks that are never
+# released.
 _SPAWN: Final = multiprocessing.get_context("spawn")
-_ALIVE_CHECK_S: Final = 1.0  # seconds between two looks whether a silent process is still there
+_ALIVE_CHECK_S: Final = 1.0  # seconds between two checks whether a silent process is alive
 _STOP_TIMEOUT_S: Final = 5.0  # seconds that an idle process has to end by itself
 _SIGNAL_DELAY_S: Final = 0.05  # seconds
 _SIGNALS: Final[dict[Reason, signal.Signals]] = {
@@ -126,7 +127,7 @@ class ProcessPool(ThreadPool[T]):
         except EOFError:
             ending = f"the process that ran it {child.await_end()}"
             return RunFailure(place.forced_end_reason or ending)
-        except BaseException as error:  # what came cannot be unpickled
+        except BaseException as error:  # the result cannot be unpickled
             return failure_of(error)
         finally:
             place.end_run()
@@ -142,7 +143,7 @@ class _ChildProcess(Generic[T]):
         self._process: SpawnProcess | None = None
         self._pipe: Connection | None = None
         self._killed = threading.Event()
-        self._lock = threading.Lock()  # a kill comes from another thread
+        self._lock = threading.Lock()  # another thread kills it
         self._pauses = Backoff().delays()
         self._restart_not_before = 0.0
 
@@ -223,7 +224,7 @@ class _ChildProcess(Generic[T]):
         assert process is not None
         assert pipe is not None
         # A process forked by the job may hold the other end open for longer than the child lives:
-        # the end of the pipe alone would not tell.
+        # the end of the pipe alone would not show it.
         while not wait([pipe, process.sentinel], _ALIVE_CHECK_S):
             if not process.is_alive():
                 break
@@ -258,7 +259,7 @@ class _ProcessSlot(Slot):
         self.child = child
         self.forced_end_reason = ""
         self._has_begun = False
-        # came before the process had begun with the job
+        # arrived before the process had begun with the job
         self._early_interrupt: Reason | None = None
 
     def begin_run(self, job: Job, limits: TimeLimits) -> float:
@@ -272,7 +273,7 @@ class _ProcessSlot(Slot):
             self._has_begun = True
             if (
                 self._early_interrupt is not None
-            ):  # the run has a moment to come to where it can heed it
+            ):  # the run has a moment to reach a point where it can react
                 threading.Timer(
                     _SIGNAL_DELAY_S, self._interrupt_if_running, (self.job, self._early_interrupt)
                 ).start()

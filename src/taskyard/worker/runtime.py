@@ -1,7 +1,9 @@
-"""The worker runtime: takes jobs from a source, has a pool run them, tells the source the verdicts.
+"""The worker's runtime: fetches jobs from a source, has a pool run them, reports the verdicts to
+the source.
 
-Four parties, joined by queues: the taker, the pool, the finisher, the keeper. The thread that calls
-`run` only waits for orders, so that a signal is acted on at once, whatever the network does.
+Four parties, joined by queues: the fetching thread, the pool, the finishing thread, the extending
+thread. The thread that calls `run` only waits for orders, so that a signal takes effect at once,
+whatever the network does.
 """
 
 from __future__ import annotations
@@ -30,15 +32,15 @@ REPORT: Final = "report finished jobs"
 EXTEND: Final = "extend leases"
 PROGRESS: Final = "report progress"
 
-# Gives the jobs whose lease is over.
+# Returns the jobs whose lease is over.
 SendProgress: TypeAlias = Callable[[Sequence[tuple[Job, Any]]], list[Job]]
 
-_MAX_VERDICTS: Final = 4000  # told to the source in one go
-_PROGRESS_INTERVAL_S: Final = 0.25  # seconds between two times that notes are told
-# seconds between two looks whether others could do sooner what waits here
+_MAX_VERDICTS: Final = 4000  # reported to the source together
+_PROGRESS_INTERVAL_S: Final = 0.25  # seconds between two progress reports
+# seconds between two checks whether others could run sooner what waits here
 _SURPLUS_CHECK_S: Final = 1.0
-_ORDER_POLL_S: Final = 0.5  # seconds between two looks for signals
-_JOIN_TIMEOUT_S: Final = 2.0  # seconds for each party to come to an end
+_ORDER_POLL_S: Final = 0.5  # seconds between two checks for signals
+_JOIN_TIMEOUT_S: Final = 2.0  # seconds for each party to end
 
 
 class _Order(enum.Enum):
@@ -65,13 +67,13 @@ class Runtime(Generic[T]):
         burst: bool = False,
         send_progress: SendProgress | None = None,
     ) -> None:
-        """`settle`: what an outcome means for its job. `lease`: seconds that one lasts; it is
-        extended while the job is here. `wait`: how long one take waits; a stop may take as long.
-        `prefetch`: how many jobs to have at hand beyond those that run; None: as many as are done
-        in a moment. `patience`: for how long a stop waits for a server that is away. `interval`:
-        seconds between two extensions, a third of the lease if not said. `burst`: stop when the
-        source has nothing and nothing runs. `tell`: tells the source what jobs say while they run,
-        and gives those whose lease is over, as `keep` does.
+        """`decide_verdict`: what an outcome means for its job. `lease`: seconds that one lasts; it
+        is extended while the job is here. `wait`: how long one fetch waits; a stop may take as
+        long. `prefetch`: how many jobs to have at hand beyond those that run; None: as many as are
+        done in a moment. `patience`: for how long a stop waits for an unreachable server.
+        `interval`: seconds between two extensions, by default a third of the lease. `burst`: stop
+        when the source has nothing and nothing runs. `send_progress`: sends progress reports to the
+        source, and returns the jobs whose lease is over, as `extend_leases` does.
         """
         self._source = source
         self._pool = pool
@@ -101,7 +103,7 @@ class Runtime(Generic[T]):
         self._orders.put(_Order.STOP)
 
     def kill(self) -> None:
-        """End at once, and give back what is held."""
+        """Stop at once, and release all jobs."""
         self._orders.put(_Order.KILL)
 
     def stop_or_kill(self) -> None:
@@ -110,9 +112,9 @@ class Runtime(Generic[T]):
         self._orders.put(_Order.STOP if self._signals == 1 else _Order.KILL)
 
     def run(self) -> bool:
-        """Work until told to stop; false if something was given back unfinished.
+        """Work until stopped; false if a job was released unfinished.
 
-        An error of the source that trying again does not help ends the run and is raised.
+        An error of the source for which a retry does not help ends the run and is raised.
         """
         self._pool.start(self._on_outcome)
         threads = [
@@ -144,7 +146,7 @@ class Runtime(Generic[T]):
         return finished
 
     def report_progress(self, job: Job, what: Any) -> None:
-        """What a job says while it runs, from any thread: its last word is told, and not too
+        """Report the progress of a job, from any thread: its last report is sent, and not too
         often.
         """
         self._progress[job.ref] = (job, what)
@@ -169,7 +171,7 @@ class Runtime(Generic[T]):
                 return True
 
     def _next_order(self) -> _Order:
-        """Not for ever: a signal that comes just before a wait begins is noticed after it."""
+        """Wait with a limit: a signal just before a wait begins is noticed after it."""
         try:
             return self._orders.get(timeout=_ORDER_POLL_S)
         except queue.Empty:
@@ -193,7 +195,7 @@ class Runtime(Generic[T]):
                 self._error = self._error or error
                 self.stop()
 
-    # The taker
+    # The fetching thread
 
     def _fetch_jobs(self) -> None:
         try:
@@ -212,11 +214,11 @@ class Runtime(Generic[T]):
                     self.stop()
                     break
                 elif self._burst:
-                    # What runs may push more, and a retry may be due at once.
+                    # Running jobs may push more, and a retry may be due at once.
                     self._leased.wait_until_empty(self._stopping)
         finally:
             self._fetching = False
-            # An order to stop may have found the pool empty just before these came.
+            # An order to stop may have found the pool empty just before these were fetched.
             self._release_jobs(self._pool.withdraw())
             self._orders.put(_Order.WAKE)
 
@@ -273,7 +275,7 @@ class Runtime(Generic[T]):
             batch.append(following)
         return batch
 
-    # The keeper
+    # The extending thread
 
     def _extend_leases(self) -> None:
         while not self._ended.is_set():
@@ -314,13 +316,13 @@ class Runtime(Generic[T]):
     # A server that is away
 
     def _retry_while_away(self, what: str, call: Callable[[], list[Job]]) -> list[Job]:
-        """Until it works, or there is no more use in trying."""
+        """Retry until it works, or retries are of no use."""
         away = False
         for delay in self._backoff.delays():
             try:
                 jobs = call()
             except Unavailable as error:
-                quiet = away or self._ended.is_set()  # then it is we who have gone
+                quiet = away or self._ended.is_set()  # then this side has ended
                 log.log(logging.DEBUG if quiet else logging.WARNING, "cannot %s: %s", what, error)
                 away = True
             else:

@@ -39,7 +39,7 @@ _BYTES_PER_JOB: Final = 12  # bytes of a job in the record of its batch
 
 
 class BatchRequest:
-    """A request for a batch; when it is complete, `got` and `count` say which one, and how long."""
+    """A request for a batch; once complete, `result_number` and `count` say which, and how long."""
 
     __slots__ = (
         "consumer",

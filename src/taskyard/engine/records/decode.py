@@ -1,4 +1,4 @@
-"""From bytes back to records; the counterpart of each record's `put`."""
+"""From bytes back to records; the counterpart of each record's `encode`."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class RecordBuffer:
         return len(self.out)
 
     def drain(self, next_start: i64) -> bytes:
-        """All records so far; those that follow will begin at `next_base`."""
+        """Return all records so far; those that follow will begin at `next_start`."""
         data = self.out.getvalue()
         self.drained_end = self.end_position()
         self.start_position = next_start

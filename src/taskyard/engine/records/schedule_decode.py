@@ -1,4 +1,4 @@
-"""Records of schedules back from bytes; the counterpart of each one's `put`."""
+"""Records of schedules back from bytes; the counterpart of each one's `encode`."""
 
 from __future__ import annotations
 

@@ -53,7 +53,9 @@ class ColumnBuilder:
         wanted: Iterable[str],
         salt: Callable[[], bytes] = bytes,
     ) -> None:
-        """`salt` is asked where a session's id must not be shown: see `told` of describe.py."""
+        """`salt` is called where a session's id must not be shown: see `describe_masked` of
+        describe.py.
+        """
         size = len(data)
         if size > _MAX_BYTES:
             raise ValueError(f"{size} bytes are too many to be decoded at once")

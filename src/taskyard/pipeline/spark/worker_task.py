@@ -84,9 +84,9 @@ class BatchSource:
         max_checked_jobs: int,
         prepare: Callable[[list[Job]], None] | None = None,
     ) -> None:
-        """`looks`: how many jobs `keep` looks at: the oldest, which are those that run. Those that
-        only wait need not be read again and again. `prepare` is called with the jobs that were
-        read; if it raises, they are read again.
+        """`max_checked_jobs`: how many jobs `extend_leases` checks: the oldest, which are those
+        that run. Those that only wait need not be read again and again. `prepare` is called with
+        the jobs that were read; if it raises, they are read again.
         """
         self._source = source
         self._connection = Connection(

@@ -89,9 +89,8 @@ class Operation:
     answers: Answers = field(default_factory=dict)
     problems: tuple[str, ...] = ()  # beside those that all operations of its kind have
     reads_state: bool = True  # so it makes no sense once the journal has failed
-    for_everybody: bool = (
-        False  # also for clients without permissions; `action` has no meaning then
-    )
+    # also for clients without permissions; `action` has no meaning then
+    for_everybody: bool = False
     checks_queues_itself: bool = False  # the queue is not known yet: `run` checks each one itself
 
 

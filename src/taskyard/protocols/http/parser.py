@@ -41,7 +41,8 @@ class ParsedRequest:
 class Parser:
     """Feed bytes; complete requests are in `ready`.
 
-    After an upgrade request nothing more is parsed: what belongs to the next protocol is in `rest`.
+    After an upgrade request nothing more is parsed: what belongs to the next protocol is in
+    `upgrade_bytes`.
     """
 
     def __init__(self, body_limit: int) -> None:

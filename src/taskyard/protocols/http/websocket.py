@@ -48,8 +48,10 @@ class MessageHandler(Protocol):
     def on_pong(self, data: bytes) -> None: ...
 
     def on_close(self, reason: str) -> None:
-        """Close the connection once all that was said is out. `why` is what the client has done
-        wrong, or empty if it has said goodbye."""
+        """Close the connection once all replies are sent.
+
+        `reason` is what the client has done wrong, or empty if it has closed the WebSocket.
+        """
         ...
 
 

@@ -68,7 +68,7 @@ class ConnectionLimits:
     def __init__(
         self, total: int, per_address: int, counters: LimitCounters, exempts_local: bool = False
     ) -> None:
-        """`spares_local`: this machine's own clients may take all there is."""
+        """`exempts_local`: clients on this machine have no limit per address."""
         self._total = total
         self._addresses = KeyedCounter(per_address)
         self._exempts_local = exempts_local

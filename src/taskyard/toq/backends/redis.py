@@ -56,7 +56,7 @@ class RedisClient:
         return self.call("EVAL", script, len(keys), *keys, *values)
 
     def pipeline(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
-        """The replies to all of them; errors of single ones are given back."""
+        """Return the replies to all of them; errors of single ones are returned too."""
         with _translate_errors():
             pipe = self._client.pipeline(transaction=False)
             for words in commands:

@@ -1,16 +1,16 @@
-"""What must happen as a whole in Redis, in Lua.
+"""Operations on Redis that must happen as a whole, in Lua.
 
 A consumer has a heartbeat key that expires, and for each queue a processing list. Both are renewed
-before anything is moved into such a list: so what is in it is always known to those who look for
-lists of the dead.
+before anything is moved into such a list: so consumers that search the lists of dead ones always
+find it.
 """
 
 from typing import Final
 
-# Says that the consumer is alive, puts tasks whose retry is due back on their queues, and takes.
-# KEYS: heartbeat, registry, then for each queue: queue, processing, retries.
-# ARGV: heartbeat ms, count, then for each queue its entry in the registry.
-# Gives: ms until the next retry is due or -1, then pairs of the queue's number and a message.
+# Renews the heartbeat, puts tasks whose retry is due back on their queues, and fetches. KEYS:
+# heartbeat, registry, then for each queue: queue, processing, retries. ARGV: heartbeat ms, count,
+# then for each queue its entry in the registry. Gives: ms until the next retry is due or -1, then
+# pairs of the queue's number and a message.
 FETCH: Final = """
 redis.call('SET', KEYS[1], '1', 'PX', ARGV[1])
 local clock = redis.call('TIME')
@@ -70,9 +70,9 @@ return held
 """
 
 # Another consumer's tasks go back to the front of their queue, if it is dead. A task that has been
-# lost too often, since it kills whoever runs it, is put aside.
-# KEYS: heartbeat, registry, queue, processing, losses, dead.
-# ARGV: entry in the registry, most losses, seconds to remember losses. Gives what was put aside.
+# lost too often, because it kills its consumers, is put aside. KEYS: heartbeat, registry, queue,
+# processing, losses, dead. ARGV: entry in the registry, most losses, seconds to remember losses.
+# Gives what was put aside.
 RECOVER: Final = """
 if redis.call('EXISTS', KEYS[1]) == 1 then return {} end
 local aside = {}
@@ -93,8 +93,8 @@ redis.call('SREM', KEYS[2], ARGV[1])
 return aside
 """
 
-# A consumer leaves: what it still holds goes back. KEYS: registry, queue, processing.
-# ARGV: entry in the registry.
+# A consumer ends: its tasks are released. KEYS: registry, queue, processing. ARGV: entry in the
+# registry.
 UNREGISTER: Final = """
 while redis.call('LMOVE', KEYS[3], KEYS[2], 'RIGHT', 'LEFT') do end
 redis.call('SREM', KEYS[1], ARGV[1])

@@ -1,4 +1,6 @@
-"""toq on Redis, for consumers: processing lists, heartbeats, and recovery of what the dead held."""
+"""toq on Redis, for consumers: processing lists, heartbeats, and recovery of tasks of dead
+consumers.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ class RedisSource:
         self._wait_order = itertools.cycle(self._keys)
         self._lock = threading.Lock()
         self._held_counts: Counter[tuple[str, bytes]] = Counter()  # by queue and message
-        self._ended_refs: set[str] = set()  # refs of those that need not be told again
+        self._ended_refs: set[str] = set()  # refs of those that need not be reported again
         self._unsure_until = 0.0
 
     def fetch_jobs(self, count: int, wait: float) -> list[Job]:
@@ -91,10 +93,10 @@ class RedisSource:
             raise
 
     def _find_unanswered(self, count: int) -> list[Job]:
-        """What a take whose answer was lost has put on our lists: nobody else would look there as
-        long as we are alive.
+        """Find tasks that a fetch whose answer was lost has put on our lists: no other consumer
+        would search there as long as we are alive.
         """
-        with self._lock:  # before the lists are looked at: what is ended is taken off them first
+        with self._lock:  # before the lists are searched: what is ended is removed from them first
             held = self._held_counts.copy()
         found: list[Job] = []
         for keys in self._keys:
@@ -210,7 +212,7 @@ class RedisSource:
         )
 
     def _recover_dead_consumers(self) -> None:
-        """Put back what consumers that are dead held, whoever's queues these were."""
+        """Put back the tasks of dead consumers, of any queues."""
         entries = sorted(self._client.call("SMEMBERS", REGISTRY))
         others = [_QueueKeys(*entry.decode().split(":", 1)) for entry in entries]
         alive = self._client.pipeline([("EXISTS", keys.heartbeat) for keys in others])

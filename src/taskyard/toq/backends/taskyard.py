@@ -23,11 +23,11 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
 _MAX_NAME_BYTES: Final = 255  # bytes
 _MAX_FAILS: Final = 2**31 - 1
-_MAX_FETCH: Final = 1000  # that the server gives at once
+_MAX_FETCH: Final = 1000  # that the server leases at once
 _TRANSIENT_CODES: Final = (
     "OOM",
     "READONLY",
-)  # a server that cannot do it until somebody looks after it
+)  # a server that cannot do it until an operator intervenes
 
 
 class TaskyardBackend:
@@ -179,8 +179,8 @@ class TaskyardSource:
         return [("SETEX", verdict.result_key, self._result_ttl, verdict.result)]
 
     def _fail_refused(self, job: Job, verdict: Verdict, replies: list[Reply]) -> list[Command]:
-        """If one is an error, because of a large result for instance: make a failure of the job,
-        which else would be run again for ever, and let those who wait for its result know.
+        """Fail jobs whose end was refused, because of a large result for instance; they would else
+        be run again for ever, and clients that wait for the result would get none.
         """
         errors = [
             reply for reply in replies if isinstance(reply, Refused) and reply.code != "DUPLICATE"

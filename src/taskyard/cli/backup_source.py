@@ -27,7 +27,7 @@ _GONE_STATUS: Final = (404, 410)
 
 
 class ServerSource:
-    """A context; at its end the reader is dropped."""
+    """A context; at its end the reader is removed."""
 
     def __init__(self, session: Context, given: str | None) -> None:
         self._session = session
@@ -48,7 +48,7 @@ class ServerSource:
     ) -> None:
         self._close_connection()
         if self._kept:
-            # If it cannot be dropped, its lease lapses, and the next backup takes it over.
+            # If it cannot be removed, its lease lapses, and the next backup takes it over.
             with contextlib.suppress(Exception):
                 self._session.api("DELETE", path("readers", READER))
 

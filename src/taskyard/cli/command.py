@@ -81,9 +81,9 @@ def add_flags(parser: CommandParser, connects: bool) -> None:
 def insert_default_command(
     parser: CommandParser, command: str, argv: Sequence[str], commands: Sequence[str]
 ) -> list[str]:
-    """The line with `command` in front, if it names none: `queues --json` is `queues list --json`.
+    """Insert `command` in front, if the line names none: `queues --json` is `queues list --json`.
 
-    A help that is asked for without one is that of all.
+    A help without one is that of all.
     """
     given = list(argv)
     if given and (given[0] in commands or given[0] in {"-h", "--help"}):

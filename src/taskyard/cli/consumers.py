@@ -1,4 +1,4 @@
-"""`taskyard consumers`: those who take jobs in numbered batches, such as Spark."""
+"""`taskyard consumers`: consumers that take jobs in numbered batches, such as Spark."""
 
 from collections.abc import Sequence
 from typing import Any, Final

@@ -20,7 +20,7 @@ from taskyard.cli.session import Context
 from taskyard.client.address import Address
 
 _RETRY_PAUSES_S: Final = (0.2, 1.0, 2.0, 5.0)  # seconds before each further try to connect
-SILENCE_S: Final = 45.0  # seconds without even a sign of life, which comes every 15
+SILENCE_S: Final = 45.0  # seconds without even a sign of life, which is sent every 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class ServerEvent:
 
 
 class HttpEndpoint:
-    """Where the server speaks HTTP, and as whom we come."""
+    """Where the server speaks HTTP, and the user to log in as."""
 
     def __init__(self, session: Context, given: str | None = None) -> None:
         self._address = Address.parse(session.url)
@@ -69,7 +69,7 @@ def _listener(session: Context) -> tuple[int, bool]:
 
 
 class EventStream:
-    """A context. `close`, from any thread, ends what goes on in it."""
+    """A context. `close`, from any thread, ends what runs in it."""
 
     def __init__(self, web: HttpEndpoint, *, persistent: bool = True) -> None:
         """`persistent`: connects again when the connection is lost."""
@@ -94,7 +94,7 @@ class EventStream:
         self._disconnect()
 
     def events(self, **query: str) -> Iterator[ServerEvent]:
-        """Those that are asked for; the parameters are those of docs/events.md."""
+        """Return the requested events; the parameters are those of docs/events.md."""
         tries = 0
         while not self._closed.is_set():
             try:
@@ -107,7 +107,7 @@ class EventStream:
                 if not self._persistent:
                     self._raise_unreachable(f"has told nothing for {SILENCE_S:g} seconds")
             except (OSError, http.client.HTTPException, ValueError) as error:
-                # A server that was never there is not waited for.
+                # A server that was never reached is not waited for.
                 known = self._persistent and self._was_connected
                 if not known and not self._closed.is_set():
                     self._raise_unreachable(f"cannot be reached: {error}")

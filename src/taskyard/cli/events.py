@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from taskyard.cli.event_stream import EventStream, ServerEvent
 
 _MAX_LAST: Final = 20
-_MAX_LOOK_BACK: Final = 10_000  # records in which those that fit are looked for
+_MAX_LOOK_BACK: Final = 10_000  # records that are searched for those that fit
 _STYLES: Final = {
     "push": "green",
     "lease": "cyan",
@@ -98,7 +98,7 @@ def _show_all(session: Context, stream: EventStream) -> int:
 
 
 def _last_seq(session: Context) -> int | None:
-    """The number of the last event there is; None for who may not ask the server."""
+    """Return the number of the last event; None for users that may not read it."""
     from taskyard.client.errors import Denied
 
     try:
@@ -115,7 +115,7 @@ def _last_count(session: Context) -> int:
 
 
 def _query(session: Context) -> dict[str, str]:
-    """What the server is asked for."""
+    """Return the request to the server."""
     given = session.arguments
     last_seq = _last_seq(session)
     query = {}
@@ -136,7 +136,7 @@ def _query(session: Context) -> dict[str, str]:
 
 
 def _until_end(events: Iterator[ServerEvent]) -> Iterator[ServerEvent]:
-    """Up to the last one that was asked for, or for ever."""
+    """Run up to the last requested event, or for ever."""
     for event in events:
         if event.kind == "end":
             return

@@ -1,4 +1,4 @@
-"""Why a command could not do what it was asked to, and the exit code that says so to a script."""
+"""Why a command failed, and the exit code for scripts."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ UNREACHABLE: Final = 3
 DENIED: Final = 4  # not logged in, or not allowed to
 NOTHING: Final = 5  # no job to fetch, no result yet
 INTERRUPTED: Final = 130  # Ctrl-C
-PIPE_CLOSED: Final = 141  # whoever read the output has gone
+PIPE_CLOSED: Final = 141  # the reader of the output has ended
 
 
 class CommandFailed(Exception):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from taskyard.client.source import Job
 
 _MAX_FETCH: Final = 1000  # what one command may take
-_WAIT_S: Final = 60.0  # seconds that a program that goes on for ever waits in one go
+_WAIT_S: Final = 60.0  # seconds that a program without an end waits in one request
 COLUMNS: Final = (
     Column("REF", lambda job: job.ref),
     Column("QUEUE", lambda job: job.queue, flexible=True),

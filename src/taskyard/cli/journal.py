@@ -1,4 +1,4 @@
-"""`taskyard journal`: looks at the journal of a data directory, or repairs it."""
+"""`taskyard journal`: checks the journal of a data directory, or repairs it."""
 
 import argparse
 import json
@@ -35,7 +35,7 @@ from taskyard.journal.segment import segment_names
 from taskyard.journal.survey import JournalStats
 from taskyard.shared.escaping import escape_unsafe
 
-# How often a damage that a running server may only just be writing over is looked at.
+# How often a damage is checked that a running server may just be writing over.
 READ_ONLY_COMMANDS: Final = 3
 
 
@@ -118,7 +118,7 @@ def _entries(
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """One line a segment, then the verdict; a running server is read beside."""
+    """Print one line a segment, then the verdict; a running server is read beside."""
     live = is_locked(str(arguments.data))
     disk = RealDisk(str(arguments.data))
     seen: list[SegmentReport] = []
@@ -154,8 +154,8 @@ def _recover(
 ) -> tuple[Recovery, JournalStats]:
     """Replay the journal and count what is in it, reading only.
 
-    A damage beside a server must show more than once, and a segment that it drops meanwhile is
-    a reason to begin anew. `seen`: the segments up to the damage, if there is one.
+    A damage beside a server must show more than once, and a segment that it removes meanwhile is a
+    reason to start again. `seen`: the segments up to the damage, if there is one.
     """
     looks = READ_ONLY_COMMANDS if live else 1
     while True:
@@ -220,7 +220,7 @@ def dump(arguments: argparse.Namespace) -> int:
             out.write(json.dumps(describe(entry.record, arguments.payloads)) + "\n")
         out.flush()
     except BrokenPipeError:
-        # Whoever reads has seen enough; nothing more must be flushed to it at the exit.
+        # The reader of the output has ended; nothing more must be flushed to it at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

@@ -17,7 +17,7 @@ from taskyard.journal.survey import JournalStats
 def figures(
     directory: RealDisk, recovery: Recovery, survey: JournalStats, clock_now: int
 ) -> dict[str, Any]:
-    """All there is to say of a journal that was replayed; times are in microseconds."""
+    """Return all figures of a journal that was replayed; times are in microseconds."""
     state = recovery.state
     now = max(clock_now, int(state.time))
     names = segment_names(directory)
@@ -78,7 +78,7 @@ def _age(since: int, now: int) -> float:
 def _size(directory: RealDisk, name: str) -> int:
     try:
         return os.path.getsize(os.path.join(directory.path, name))
-    except FileNotFoundError:  # there is none, or a server beside has just dropped it
+    except FileNotFoundError:  # there is none, or a server beside has just removed it
         return 0
 
 

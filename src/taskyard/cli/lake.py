@@ -32,7 +32,7 @@ _ENGINES: Final = {"Spark": ("pyspark.errors", "PySparkException"), "DuckDB": ("
 
 
 class Flag:
-    """A flag or an argument of a command; `how` is what argparse is told besides."""
+    """A flag or an argument of a command; `how` has further options for argparse."""
 
     def __init__(self, name: str, metavar: str, help: str, **how: Any) -> None:  # noqa: A002
         self.name = name

@@ -37,7 +37,7 @@ def main(
     try:
         return (run or _run)(argv)
     finally:
-        if gone.is_set():  # nobody else would look after what is left
+        if gone.is_set():  # no other process would end what is left
             _kill_process_group()
 
 
@@ -50,7 +50,7 @@ def _lower_priority() -> None:
         # their niceness says nothing to other sessions: this does.
         Path("/proc/self/autogroup").write_text(str(_NICENESS))
     with contextlib.suppress(OSError):
-        # Who wakes up does not interrupt whoever runs.
+        # A thread that wakes up does not interrupt another.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a lake: `taskyard lake status`, `job`, `show`, `sql` and `report`."""
+"""Commands that read a lake: `taskyard lake status`, `job`, `show`, `sql` and `report`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def run_status(arguments: argparse.Namespace) -> None:
 
 
 def describe(lake: Lake) -> dict[str, Any]:
-    """What the tables say of a lake. Who fills it, and how fast, a server may know."""
+    """Describe a lake by its tables. Only a server knows its process, and how fast that is."""
     from taskyard.pipeline.lake.tables import PUBLIC
 
     mark = lake.watermark

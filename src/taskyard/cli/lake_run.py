@@ -49,7 +49,7 @@ def _run_lake(arguments: argparse.Namespace, trigger: str, patience: float) -> i
 
     filler = _make_filler(arguments)
     spark = session(arguments.master, name=f"taskyard lake {arguments.lake}", ui=arguments.ui)
-    spark.sparkContext.setLogLevel("OFF")  # what goes wrong is said in a sentence
+    spark.sparkContext.setLogLevel("OFF")  # errors are printed as a sentence
     announce(spark)
     logging.getLogger("taskyard.spark").setLevel(logging.ERROR)  # of a server that is away
     try:
@@ -92,7 +92,7 @@ def _make_filler(arguments: argparse.Namespace) -> LakeFiller:
 
 
 class _StopSignals:
-    """What the signals say: the batch that is under way is finished first.
+    """Handles signals: the batch that is running is finished first.
 
     A second Ctrl-C does not wait for it. Not to be made before Spark has started, which takes
     Ctrl-C over.

@@ -25,7 +25,7 @@ _SAMPLE_JOBS: Final = 10
 
 
 def _open_store(arguments: argparse.Namespace) -> Store:
-    """The lake's tables; nothing is made if there is no lake."""
+    """Open the lake's tables; nothing is made if there is no lake."""
     from taskyard.pipeline.lake.snapshot import open_lake
     from taskyard.pipeline.lake.store import Store
 

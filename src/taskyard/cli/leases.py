@@ -1,4 +1,4 @@
-"""`taskyard leases`: lists the jobs that are being worked on, and by whom."""
+"""`taskyard leases`: lists the leased jobs, and their holders."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The `taskyard` command: finds the sub-command and hands the rest of the line to it.
+"""The `taskyard` command: finds the sub-command and passes the rest of the line to it.
 
 A sub-command's module is imported only when it is called, so that each starts fast.
 """
@@ -74,7 +74,7 @@ class CommandParser(argparse.ArgumentParser):
         return found
 
     def _check_options(self, given: Sequence[str]) -> None:
-        """Before the rest, of which a misspelt option may leave too much or too little."""
+        """Check options first: a misspelt one may leave too much or too little of the rest."""
         if any(action.nargs == argparse.REMAINDER for action in self._actions):
             given = given[:1]  # the others are for a command
         parsers = [self, *self._commands().values()]
@@ -84,9 +84,9 @@ class CommandParser(argparse.ArgumentParser):
                 self._exit_unknown_word(word, self._chosen(given))
 
     def check_command(self, word: str, default: str) -> None:
-        """Of a line that names no command: whether the word may be an argument of the default one.
+        """Check a line without a command: whether the word may be an argument of the default one.
 
-        A misspelt command is not: that would list or show something else than was asked for.
+        A misspelt command is not: it would list or show something else than was meant.
         """
         commands = self._commands()
         takes_none = not commands[default]._get_positional_actions()
@@ -127,7 +127,7 @@ class CommandParser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action, told)
 
 
-_MAX_LISTED_WORDS: Final = 12  # names that an error can tell
+_MAX_LISTED_WORDS: Final = 12  # names that an error can list
 _SIMILARITY: Final = 0.75
 _NOT_A_NUMBER: Final = re.compile(r"argument (.+): invalid int value: (.+)", re.DOTALL)
 
@@ -146,7 +146,7 @@ def _translate_message(message: str) -> str:
 
 
 class _Version(argparse.Action):
-    """Finds the form only when it is asked for: that loads a module of the engine."""
+    """Finds the form only when it is needed: that loads a module of the engine."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from taskyard.broker import build

@@ -42,7 +42,7 @@ class Output:
     def print_limited_items(
         self, columns: Sequence[Column], rows: Iterable[Any], most: int | None, none: str
     ) -> None:
-        """The same, up to so many; people are told if there are more."""
+        """The same, up to so many; a note says if there are more."""
         rest = iter(rows)
         self.print_items(columns, rest if most is None else itertools.islice(rest, most), none)
         if most is not None and next(rest, None) is not None:
@@ -50,7 +50,7 @@ class Output:
             self.print_note(f"These are the first {most:,}: --all shows all of them.")
 
     def print_bytes(self, data: bytes) -> None:
-        """As they are; on a terminal as text that is safe there, with a line of its own."""
+        """Print them as they are; on a terminal as text that is safe there, with a line end."""
         if self.on_terminal:
             for line in escape_unsafe_lines(data.decode(errors="replace")):
                 print(line, file=self.stream)
@@ -89,7 +89,7 @@ class Output:
             print(f"  {line}", file=self.stream)
 
     def print_nothing_found(self, sentence: str) -> None:
-        """In place of what there is not: for people, beside the output."""
+        """Print a note for people, beside the output, in place of an empty list."""
         if not self.json and sentence:
             print(escape_unsafe(sentence), file=sys.stderr)
 

@@ -1,4 +1,4 @@
-"""`taskyard pause`: hands out no more jobs of a queue."""
+"""`taskyard pause`: stops the delivery of a queue's jobs."""
 
 from collections.abc import Sequence
 

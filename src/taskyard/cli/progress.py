@@ -30,7 +30,7 @@ class ProgressBar:
         measure: Callable[[], int] | None = None,
         streaming: bool = False,
     ) -> None:
-        """`total` 0: nobody knows. `measure` tells how much is done, if nobody sets `done`.
+        """`total` 0: unknown. `measure` returns how much is done, if `done` is not set.
         `streaming`: lines are printed meanwhile, and it must not stand among them.
         """
         self.done = 0

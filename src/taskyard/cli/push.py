@@ -20,7 +20,7 @@ from taskyard.cli.units import backoff_of, counted, moment_of, seconds_of
 if TYPE_CHECKING:
     from taskyard.client.views import Pushed
 
-_JOBS_AT_ONCE: Final = 5_000  # jobs between two looks at how far it is
+_JOBS_AT_ONCE: Final = 5_000  # jobs between two updates of the progress
 _CHUNK_BYTES: Final = 1 << 20
 
 

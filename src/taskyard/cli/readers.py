@@ -1,4 +1,4 @@
-"""`taskyard readers`: those who read the journal, and for whom it is kept."""
+"""`taskyard readers`: readers of the journal, for which segments are kept."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -14,12 +14,12 @@ _REF: Final = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 
 
 def job_from_ref(ref: str) -> Job:
-    """The lease as far as its ref tells of it."""
+    """Return the lease as far as its ref describes it."""
     return Job(ref=ref, queue="", payload=b"", id=int(ref.partition("-")[0]))
 
 
 def run_for_each_ref(session: Context, end: Callable[[str], None]) -> int:
-    """Goes on behind a lease that is over; gives the exit code."""
+    """Continue behind a lease that is over; returns the exit code."""
     refs: list[str] = session.arguments.refs
     for ref in refs:
         if _REF.fullmatch(ref) is None:

@@ -1,4 +1,4 @@
-"""`taskyard resume`: hands out the jobs of a paused queue again."""
+"""`taskyard resume`: delivers the jobs of a paused queue again."""
 
 from collections.abc import Sequence
 

@@ -77,7 +77,9 @@ class Context:
         return self._long_client.call_api(method, _api_path(path, query), body)
 
     def queue_name(self, name: str) -> str:
-        """As the API knows it: the URL may name a database, whose queues have a prefix there."""
+        """Return the name in the API: the URL may name a database, whose queues have a prefix
+        there.
+        """
         return self.client.address.prefix + name
 
     def queue_path(self, name: str, *rest: str) -> str:

@@ -125,7 +125,7 @@ def add_settings(parser: CommandParser) -> None:
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Those that were given, as the API wants them."""
+    """Return those that were given, in the API's form."""
     given = {setting: getattr(arguments, setting.name) for setting in SETTINGS}
     return {
         setting.name: setting.default if text == "default" else setting.read(text, setting.flag)

@@ -1,4 +1,4 @@
-"""How jobs and leases look in tables, and a job on a page of its own."""
+"""The form of jobs and leases in tables, and of a job on a page of its own."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -66,7 +66,7 @@ DEAD: Final = (
 
 
 def short_error(item: Item, name: str) -> str:
-    """The line that says what it was, as the server tells it; else what there is of the error."""
+    """Return the server's line that says what the error was; else what there is of the error."""
     return item[f"{name}_line"] or format_in_one_line(item[name]) or "-"
 
 

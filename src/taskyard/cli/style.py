@@ -1,4 +1,4 @@
-"""Colours, where the output is a terminal and nobody has asked for none."""
+"""Colours, if the output is a terminal and they are not switched off."""
 
 import os
 from typing import Final, TextIO
@@ -33,7 +33,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def columns_of(stream: TextIO) -> int:
-    """How wide the terminal is; some say 0, who do not know."""
+    """Return the terminal's width; some terminals report 0 if they do not know it."""
     return os.get_terminal_size(stream.fileno()).columns or 80
 
 

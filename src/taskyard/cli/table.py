@@ -81,6 +81,6 @@ def _painted(
 ) -> Iterator[str]:
     last = len(columns) - 1
     for index, (column, text, wide) in enumerate(zip(columns, texts, widths, strict=True)):
-        # The last column is not filled up: spaces at the end of a line are of no use to anybody.
+        # The last column is not filled up: spaces at the end of a line are of no use.
         shown = text if index == last and not column.right else pad(text, wide, column.right)
         yield style.paint(shown, column.style(row) if column.style is not None else "")

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"  # other screen, no cursor, no wrapping
 _LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-_BEGIN: Final = "\x1b[?2026h"  # terminals that know this show all changes at once
+_BEGIN: Final = "\x1b[?2026h"  # terminals that support this show all changes together
 _END: Final = "\x1b[?2026l"
 _KEYS: Final = {
     "\x1b[A": "up",
@@ -139,7 +139,7 @@ class Terminal:
     def _suspend(self, number: int, frame: FrameType | None) -> None:
         self._leave()
         os.kill(os.getpid(), signal.SIGSTOP)
-        self._enter()  # when it goes on
+        self._enter()  # when it continues
         self.wake()
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:

@@ -10,7 +10,7 @@ _START, _END = 45, 46  # of the arguments in memory: fields 48 and 49, of which 
 
 
 def hide_password(url: str) -> None:
-    """Have stars in place of the one in this argument. Where there is no /proc, nothing is done."""
+    """Put stars in place of the one in this argument. Without /proc, do nothing."""
     password = urlsplit(url).password
     if password:
         _show(url, url.replace(f":{password}@", f":{_stars(password)}@", 1))

@@ -77,7 +77,7 @@ def watch(session: Context) -> None:
 
 
 def _print(session: Context, source: TopSource, interval: float) -> None:
-    """Two looks make rates; programs get a line for each further one."""
+    """Two samples make rates; programs get a line for each further one."""
     given = session.arguments
     model = TopModel()
     model.update(source.sample())
@@ -99,7 +99,7 @@ def _print_frame(session: Context, model: TopModel, source: TopSource) -> None:
     columns = shutil.get_terminal_size((80, 24)).columns
     view = ScreenView(sort=given.sort, filter=given.filter)
     lines = draw(model, source.names, view, columns, _ONCE_ROWS, Style(sys.stdout))[:-1]
-    # The parts have the room of a screen; blank rows between them are of no use on paper.
+    # The parts have the size of a screen; blank rows between them are of no use on paper.
     shown = [line for line, after in zip(lines, [*lines[1:], ""], strict=True) if line or after]
     print("\n".join(shown))
 
@@ -113,7 +113,7 @@ def _as_json(model: TopModel, source: TopSource) -> dict[str, Any]:
 
 
 class _Screen:
-    """One thread looks, this one draws and reads keys."""
+    """One thread takes samples, this one draws and reads keys."""
 
     def __init__(self, session: Context, source: TopSource, interval: float) -> None:
         given = session.arguments

@@ -1,4 +1,5 @@
-"""What `taskyard top` knows: figures of the last look, rates since the one before, and histories.
+"""The model of `taskyard top`: figures of the last sample, rates since the one before, and
+histories.
 
 Nothing here draws, waits or talks to a server.
 """
@@ -9,17 +10,17 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-HISTORY: Final = 60  # looks that a sparkline may show
+HISTORY: Final = 60  # samples that a sparkline may show
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 SORTS: Final = ("ready", "leased", "done/s", "pushed/s", "failed/s", "dead", "name")
 
 
 @dataclass(slots=True)
 class ServerSample:
-    """One look at the server."""
+    """One sample of the server."""
 
     at: float  # monotonic seconds
-    server: dict[str, Any]  # empty for who may not see it
+    server: dict[str, Any]  # empty for users that may not see it
     queues: list[dict[str, Any]]
     leases: list[dict[str, Any]]
     all_leases: bool = True  # there are no more than these
@@ -70,7 +71,7 @@ class TopModel:
         self.commit_rate = 0.0
         self.record_rate = 0.0
         self.flush: float | None = None
-        self.last_error = ""  # why the last look failed
+        self.last_error = ""  # why the last sample failed
         self.no_names_reason = ""
         self.sample_count = 0
         self._queues: dict[str, QueueLine] = {}
@@ -94,7 +95,7 @@ class TopModel:
         self.last_error = ""
 
     def queues(self, sort: str, text: str = "") -> list[QueueLine]:
-        """Those whose name has this text in it, in this order."""
+        """Return those whose name has this text in it, in this order."""
         lines = [line for line in self._queues.values() if text in line.name]
         lines.sort(key=lambda line: line.name)
         if sort != "name":
@@ -118,7 +119,7 @@ class TopModel:
         done = counters["finished"]
         failed = counters["failed"] + counters["retried"]
         if elapsed:
-            # A queue that is new since the last look has begun at zero.
+            # A queue that is new since the last sample has begun at zero.
             before = (line.pushed, line.done, line.failed) if known else (0, 0, 0)
             now = (counters["pushed"], done, failed)
             rates = [max(0, new - old) / elapsed for new, old in zip(now, before, strict=True)]
@@ -159,7 +160,7 @@ def _weight(line: QueueLine, sort: str) -> float:
 
 
 def sparkline(history: deque[float], columns: int) -> str:
-    """The last looks as blocks, as high as each is in relation to the highest of them."""
+    """Return the last samples as blocks, as high as each is in relation to the highest of them."""
     some = list(history)[-columns:]
     most = max(some, default=0.0)
     if most <= 0:

@@ -1,7 +1,7 @@
 """Which tasks are slow or fail, by name: from the event stream, in bounded memory.
 
-Events name jobs by id only. So a job's name is looked for later, among what is leased and what has
-ended a short while ago; what cannot be found is left out, since the figures are samples anyway.
+Events name jobs by id only. So a job's name is searched later, among leased and recently finished
+jobs; one that cannot be found is left out, because the figures are samples anyway.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KINDS: Final = ("lease", "finish", "fail", "retry")
 class NameFigures:
     name: str
     ended: int = 0
-    timed: int = 0  # those whose lease was seen as well
+    timed: int = 0  # those whose lease was read as well
     seconds: float = 0.0
     slowest: float = 0.0
     failed: int = 0
@@ -81,7 +81,7 @@ class NameStatistics:
             self._note_lease(id, since)
 
     def unnamed(self) -> list[int]:
-        """Jobs that have ended, and whose names are wanted."""
+        """Return jobs that have ended, and whose names are needed."""
         return [ended.id for ended in self._unnamed]
 
     def count_named(self) -> None:

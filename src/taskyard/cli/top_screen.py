@@ -1,4 +1,4 @@
-"""How `taskyard top` looks: the model as lines of exactly the size of the screen."""
+"""The screen of `taskyard top`: the model as lines of exactly the size of the screen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPARK: Final = 12
 
 @dataclass(slots=True)
 class ScreenView:
-    """What the user has asked to see."""
+    """What the user has chosen to see."""
 
     sort: str = SORTS[0]
     filter: str = ""

@@ -1,4 +1,4 @@
-"""Where `taskyard top` gets its figures: it looks at the API, and listens to the event stream.
+"""The figures of `taskyard top`: samples from the API, and the event stream.
 
 Rates come from the counters of queues, so that they cost the same however busy a server is. Slow
 and failing names come from events; when those are too many, only a part of each second is read.
@@ -21,8 +21,8 @@ from taskyard.client.errors import Denied, Refused
 MAX_QUEUES: Final = 10_000
 MAX_LEASES: Final = 2_000
 MAX_EVENTS_PER_SECOND: Final = 1_000  # what is read of the stream: about 3% of a processor
-_MAX_NAME_LOOKUPS: Final = 20  # jobs whose names are asked for one by one, for each look
-_FLUSH_INTERVAL_S: Final = 10.0  # seconds between looks at the page of metrics
+_MAX_NAME_LOOKUPS: Final = 20  # jobs whose names are requested one by one, for each sample
+_FLUSH_INTERVAL_S: Final = 10.0  # seconds between two requests of the page of metrics
 
 
 class TopSource:
@@ -74,7 +74,7 @@ class TopSource:
         )
 
     def _server(self) -> dict[str, Any]:
-        """Empty for who may see some queues only."""
+        """Empty for users that may see some queues only."""
         try:
             found: dict[str, Any] = self._session.api("GET", "/server")
         except Denied:
@@ -98,7 +98,7 @@ class TopSource:
             self.names.count_named()
 
     def _find_ended_names(self, wanted: set[int]) -> dict[int, str]:
-        """Names of jobs that have ended; a few that were not found there are asked for."""
+        """Find names of jobs that have ended; a few that are not there are requested one by one."""
         limit = min(PAGE_ITEMS, max(100, 2 * min(len(wanted), MAX_UNNAMED)))
         page = self._session.api("GET", "/finished", limit=limit)
         found = {job["id"]: job["name"] for job in page["jobs"]}
@@ -123,7 +123,7 @@ class TopSource:
             self._closed.wait(rest)
 
     def _read_events(self, stream: EventStream) -> float:
-        """Until there are too many in a second; gives what is left of it then."""
+        """Read until there are too many in a second; return what is left of it then."""
         begun, count = time.monotonic(), 0
         for event in stream.events(event=",".join(KINDS)):
             self._on_event(event)

@@ -101,7 +101,7 @@ def span(seconds: float | None) -> str:
 
 
 def exact(seconds: float) -> str:
-    """A duration that somebody has set, so that it reads as it was written: 7d, 1m30s, 250ms."""
+    """Format a duration as it was written: 7d, 1m30s, 250ms."""
     left = round(seconds * 1_000_000)
     parts = []
     for unit, name in _EXACT:
@@ -150,7 +150,7 @@ def since(text: str | None, now: datetime) -> str:
 
 
 def local(text: str | None, now: datetime) -> str:
-    """A time of the API in the zone of this machine, and how far away it is."""
+    """Format a time of the API in the zone of this machine, and how far away it is."""
     if not text:
         return "-"
     shown = datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S%z")

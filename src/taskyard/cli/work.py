@@ -261,7 +261,7 @@ def _queues(text: str) -> list[str] | dict[str, float]:
 
 
 def _queue(text: str) -> tuple[str, float | None]:
-    """What is behind the last colon is a weight if it is a number."""
+    """Parse a queue: what is behind the last colon is a weight if it is a number."""
     name, mark, weight = text.rpartition(":")
     try:
         value = float(weight) if mark else None

@@ -45,7 +45,7 @@ _CHUNK_BYTES: Final = 8 << 20  # bytes in memory at a time, unless one frame is 
 _MIN_RANGE_BYTES: Final = 4 << 20  # a range that is smaller is not worth a task of its own
 _MAX_MARKS: Final = 500
 _READ_BYTES: Final = 1 << 20
-_HEADERS: Final = 64 << 10  # bytes that are read to look for headers of frames
+_HEADERS: Final = 64 << 10  # bytes that are read to search headers of frames
 _HEAD: Final = Struct("<IIqIIqq")  # length, checksum, first number, count, reserved, salt, durable
 
 
@@ -100,10 +100,10 @@ class Piece:
 
 
 class JournalSource(Protocol):
-    """Where the bytes come from. It can be pickled: tasks elsewhere read by themselves."""
+    """Where the bytes come from. It can be pickled: tasks elsewhere read on their own."""
 
     def contents(self, from_seq: int = 0) -> JournalContents:
-        """What there is now; of segments, those from the one with record `from_seq` on."""
+        """Return what there is now; of segments, those from the one with record `from_seq` on."""
 
     def fetch(self, base: int, start: int, end: int) -> bytes:
         """Bytes of a segment, fewer only where it ends; SegmentRemoved if it is gone."""
@@ -112,7 +112,9 @@ class JournalSource(Protocol):
         """That of derived uids, and of the numbers that stand for sessions."""
 
     def marks(self, piece: Piece, every: int) -> list[FrameMark]:
-        """Frames of a piece, one about every so many bytes; none if that is not cheap to tell."""
+        """Return frames of a piece, one about every so many bytes; none if that is not cheap to
+        find.
+        """
 
 
 @dataclass(frozen=True)
@@ -129,13 +131,13 @@ class JournalContents:
     is_behind: bool = False  # the server may have made more durable than its files say
 
     def with_durable_seq(self, seq: int) -> JournalContents:
-        """The same, where somebody knows that more is durable than it says."""
+        """The same, if more is known to be durable than it says."""
         *before, newest = self.segments
         newest = replace(newest, last_seq=max(newest.last_seq, seq))
         return replace(self, durable_seq=seq, segments=(*before, newest))
 
     def check_timeline(self, timeline: str, next_seq: int) -> None:
-        """Whether who has read all before `next_seq` on a timeline can go on here."""
+        """Check that a reader of all before `next_seq` on a timeline can continue here."""
         if timeline in ("", self.timeline):
             return
         names = [name for name, _ in self.earlier]
@@ -182,7 +184,7 @@ def newest_marks(marks: list[FrameMark]) -> list[FrameMark]:
 
 
 def salt_of(journal: JournalSource, base: int) -> int:
-    """The salt of the frames of a segment; SegmentRemoved if it is no longer at its base."""
+    """Return the salt of the frames of a segment; SegmentRemoved if it is no longer at its base."""
     name = segment_name(base)
     head = journal.fetch(base, 0, SEGMENT_HEADER_BYTES)
     try:
@@ -320,7 +322,7 @@ def read_range(
     LeftBehind if they are not there any more, JournalCorrupt if they are damaged.
     """
     journal = wanted.journal
-    salt = cache(journal.salt)  # asked for where it is needed, which is seldom
+    salt = cache(journal.salt)  # called where it is needed, which is seldom
     next_seq = wanted.first_seq  # all before it has been given
     try:
         for piece in wanted.pieces:
@@ -380,7 +382,7 @@ def _find_frames(data: bytes, salt: int, seq: int, wanted: Range) -> tuple[list[
         end = at + FRAME_HEADER_BYTES + length
         if not length or its_salt != salt or first != seq or end > len(data):
             break
-        if seq + count > wanted.first_seq:  # else it is left out, and not looked at
+        if seq + count > wanted.first_seq:  # else it is left out, and not decoded
             if frame_at(content, at, salt) is None:
                 break
             frames.append((at + FRAME_HEADER_BYTES, end, seq))
@@ -502,7 +504,7 @@ class _TailReader:
         self._frame_ends: deque[FrameMark] = deque()
 
     def read_new_frames(self, file: RealFile) -> None:
-        """Read the frames that have come since."""
+        """Read the frames that were written since."""
         size = file.data_size()
         while self.offset + FRAME_HEADER_BYTES <= size:
             data = file.read_at(self.offset, min(_READ_BYTES, size - self.offset))
@@ -533,7 +535,7 @@ class _TailReader:
             name = segment_name(self.base)
             reason = "no intact frame stands there"
             raise JournalCorrupt(name, self.offset, self._next_seq, reason)
-        with suppress(OSError):  # on a disk that cannot be written nothing is on its way
+        with suppress(OSError):  # on a disk that cannot be written nothing is being written
             file.sync()
         self.durable = max(self.durable, self._next_seq - 1)
 
@@ -558,7 +560,7 @@ def _find_marks(file: RealFile, piece: Piece, every: int) -> list[FrameMark]:
                 return found
         length, _, first, count, _, _, _ = _HEAD.unpack_from(data, at - begin)
         if not length or first != seq:
-            return found  # who reads it will say what is wrong
+            return found  # its reader will report what is wrong
         if at >= wanted:
             found.append(FrameMark(first, piece.base, at))
             wanted = at + every

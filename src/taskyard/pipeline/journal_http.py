@@ -30,14 +30,14 @@ _TIMEOUT: Final = 60.0
 _PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # seconds between tries, the last one again
 _BUSY: Final = (429, 502, 503, 504)
 _GONE: Final = (404, 410)
-_WINDOW: Final = 256 << 10  # in which a frame is looked for
+_WINDOW: Final = 256 << 10  # in which a frame is searched
 _COMMIT_PAUSE: Final = 5.0  # seconds between commits of a few records
-_COMMIT_RECORDS: Final = 100_000  # records that are committed at once
+_COMMIT_RECORDS: Final = 100_000  # records that are committed together
 _OWN_RECORDS: Final = 1  # the record of the commit itself is no progress
 
 
 class ServerUnreachable(JournalError):
-    """Nobody answered, however often it was tried."""
+    """No answer, however often it was tried."""
 
 
 class ServerRefused(JournalError):
@@ -68,7 +68,7 @@ class ServerHttpClient:
         return ServerHttpClient, self._arguments
 
     def __del__(self) -> None:
-        self.close()  # ranges come and go with their tasks, and nobody else knows of it
+        self.close()  # ranges live as long as their tasks, which alone know of it
 
     @property
     def address(self) -> str:
@@ -185,7 +185,7 @@ class HttpJournal:
         """Look for frames at some places: the segment's salt tells where they begin.
 
         A payload that holds a copy of journal bytes could pass for one. Then the frames before it
-        do not end where it begins, and whoever reads them says so: nothing is read wrongly.
+        do not end where it begins, and their reader reports that: nothing is read wrongly.
         """
         salt = salt_of(self, piece.base)
         found: list[FrameMark] = []
@@ -201,8 +201,8 @@ class HttpJournal:
 class RegisteredReader:
     """A reader of the journal that the server keeps segments for.
 
-    A commit is itself a record of the journal. Who followed the journal and committed after every
-    record would never come to rest, so commits are spread out; only what is kept depends on them.
+    A commit is itself a record of the journal. A follower that committed after every record would
+    never end, so commits are spread out; only what is kept depends on them.
     """
 
     def __init__(self, web: ServerHttpClient, name: str, lease: float = LEASE) -> None:
@@ -224,8 +224,9 @@ class RegisteredReader:
         return answer
 
     def start(self, next_seq: int | None) -> None:
-        """Register one that is new to the server, or one that comes back; LeftBehind if records
-        that it has not read are gone."""
+        """Register a reader that is new to the server, or one that returns; RecordsRemoved if
+        records that it has not read were removed.
+        """
         answer = self.register(next_seq)
         self._committed = max(self._committed, answer["next_seq"])
         if next_seq is not None and answer["missed"] and answer["next_seq"] <= next_seq:

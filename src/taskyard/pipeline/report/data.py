@@ -114,7 +114,7 @@ _SETUP: Final = [QUESTIONS.pop(name) for name in ("macros", "extent", "views")]
 def gather_report_data(
     lake: Lake, options: ReportOptions, step: Callable[[], object]
 ) -> ReportData:
-    """Ask the lake; `step` is called after each of the QUESTIONS."""
+    """Query the lake; `step` is called after each of the QUESTIONS."""
     with lake.connect() as connection:
         return _ReportQuery(lake, options, connection).run(step)
 

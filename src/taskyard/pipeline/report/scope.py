@@ -1,4 +1,4 @@
-"""What a report looks at: queues, and a span of time that is cut into bins."""
+"""The scope of a report: queues, and a span of time that is cut into bins."""
 
 import re
 from collections.abc import Iterable

@@ -38,14 +38,14 @@ log: Final = logging.getLogger("taskyard.worker")
 PART_RESULT_COLUMNS: Final = "done long, failed long, retried long, error string"
 
 _MAX_READ_JOBS: Final = 1000  # jobs at a time
-# seconds that toq's source extends a lease by, when it looks whether it holds
+# seconds by which toq's source extends a lease, when it checks whether it holds
 _LEASE_S: Final = 30.0
-_HELD_CHECK_S: Final = 2.0  # seconds between two looks whether jobs were taken away
+_HELD_CHECK_S: Final = 2.0  # seconds between two checks whether jobs were taken away
 
 
 @dataclass(slots=True)
 class PartResult:
-    """What came of the jobs of a part."""
+    """The outcomes of the jobs of a part."""
 
     done: int = 0
     failed: int = 0
@@ -100,7 +100,7 @@ class BatchSource:
         self._place_by_ref: dict[str, int] = {}  # by ref
 
     def fetch_jobs(self, count: int, wait: float) -> list[Job]:
-        """The next jobs there are; none when there are no more."""
+        """Return the next jobs; none when there are no more."""
         while self._next_place < self._part.end:
             count = min(count, _MAX_READ_JOBS, self._part.end - self._next_place)
             [reply] = self._connection.pipeline(
@@ -151,7 +151,7 @@ class BatchSource:
 def _read_entries(reply: Reply) -> list[Any]:
     raise_if_unavailable([reply])
     if isinstance(reply, StaleBatch):
-        return []  # the consumer was dropped: the jobs are others' by now
+        return []  # the consumer was dropped: the jobs belong to others by now
     if isinstance(reply, Refused):
         raise reply
     assert isinstance(reply, list)

@@ -56,7 +56,7 @@ _MIN_BATCH_S: Final = 2.0
 _MAX_BATCH_S: Final = 8.0
 _FIRST_BATCH_JOBS: Final = 16  # jobs for each function that runs at once, in the first batch
 _MAX_GROWTH: Final = 16.0
-_MAX_FRUITLESS_RUNS: Final = 3  # runs of a batch in which nothing was settled
+_MAX_FRUITLESS_RUNS: Final = 3  # runs of a batch in which no job got a verdict
 _PAGE_JOBS: Final = 1000
 _PROGRESS_INTERVAL_S: Final = 1.0  # seconds between two calls of `on_progress`
 _SERVER_POLL_S: Final = 1.0  # seconds, after the client has lost its own patience with the server
@@ -66,7 +66,7 @@ _SPECULATION: Final = "spark.speculation"
 
 
 class WorkersFailed(Exception):
-    """Executors cannot run these workers; what they held was given back."""
+    """Executors cannot run these workers; their jobs were released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +86,13 @@ class WorkersProgress:
 
 
 class _Killed(Exception):
-    """Told to end at once. The batch that is out must not be acknowledged."""
+    """The run has to end at once. The leased batch must not be acknowledged."""
 
 
 class _Order(enum.Enum):
     STOP = "stop"
     KILL = "kill"
-    WAKE = "look"  # a lane has ended
+    WAKE = "look"  # a batch loop has ended
 
 
 class SparkWorkers:
@@ -167,8 +167,8 @@ class SparkWorkers:
         self._signals = 0
         self._error: BaseException | None = None
         self._began = time.monotonic()
-        self._running_loops = 0  # lanes that have not ended
-        self._busy_loops = 0  # lanes that have a batch, or ask for one
+        self._running_loops = 0  # batch loops that have not ended
+        self._busy_loops = 0  # batch loops that have a batch, or request one
         self._counts: Counter[str] = Counter()  # by field of Progress
         self._changed = threading.Condition()
 
@@ -193,7 +193,7 @@ class SparkWorkers:
         self._orders.put(_Order.STOP)
 
     def kill(self) -> None:
-        """From any thread: end at once, give back what is not settled, and have `run` return."""
+        """From any thread: end at once, release unfinished jobs, and have `run` return."""
         self._orders.put(_Order.KILL)
 
     @property
@@ -214,7 +214,9 @@ class SparkWorkers:
         try:
             while self._running_loops:
                 self._handle_order()
-                if self.killed.is_set():  # again and again: a lane may have been about to start one
+                if (
+                    self.killed.is_set()
+                ):  # again and again: a batch loop may have been about to start one
                     for lane in self._batch_loops:
                         self.cancel_jobs(lane.tag)
                 if self._on_progress is not None:
@@ -275,22 +277,24 @@ class SparkWorkers:
             except ClientError as error:
                 log.error("cannot release the batch of %s: %s", lane.name, error)
 
-    # What lanes ask
+    # For the batch loops
 
     def begin_lease(self) -> None:
-        """A lane is about to ask for a batch."""
+        """A batch loop is about to request a batch."""
         with self._changed:
             self._busy_loops += 1
 
     def wait_for_work(self, found: bool) -> None:
-        """A lane that has found no batch waits. In a burst it is the last if no other has one."""
+        """A batch loop that has found no batch waits. In a burst it is the last if no other has
+        one.
+        """
         with self._changed:
             self._busy_loops -= 1
             self._changed.notify_all()
             if self._burst and not (found or self._busy_loops):
                 self.stopping.set()
             elif not (found or self.stopping.is_set()):
-                # In a burst: until another lane has done its batch, whose jobs may push more.
+                # In a burst: until another batch loop has done its batch, whose jobs may push more.
                 self._changed.wait(None if self._burst else self._poll)
 
     def add_counts(self, **changes: int) -> None:
@@ -323,7 +327,7 @@ class _BatchLoop:
         workers = self._workers
         number = workers.retry_until_available(self._next_number)
         while not workers.stopping.is_set():
-            found = True  # a lane that fails does not wait for others
+            found = True  # a batch loop that fails does not wait for others
             workers.begin_lease()
             try:
                 leased, count = workers.retry_until_available(lambda: self._lease_batch(number))  # noqa: B023
@@ -407,7 +411,7 @@ class _BatchLoop:
         return next((tally.error for tally in tallies if tally.error), "")
 
     def _count_left(self, number: int, count: int) -> int:
-        """How many jobs have no verdict."""
+        """Return how many jobs have no verdict."""
         client = self._workers.client
         try:
             return sum(
@@ -415,13 +419,13 @@ class _BatchLoop:
                 for start in range(0, count, _PAGE_JOBS)
             )
         except StaleBatch:
-            return 0  # somebody has dropped the consumer, and others have its jobs
+            return 0  # the consumer was dropped, and others have its jobs
 
     def _acknowledge(self, number: int) -> int:
         """Give the number of the next batch."""
         try:
             self._workers.client.ack_batch(self.name, number)
-        except StaleBatch:  # the consumer was dropped, or the batch was out for too long
+        except StaleBatch:  # the consumer was dropped, or the batch was leased for too long
             return self._next_number()
         return number + 1
 

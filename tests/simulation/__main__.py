@@ -1,4 +1,4 @@
-"""`python -m simulation --seeds 0..1000`: run these seeds, tell which fail, and the sum of all."""
+"""`python -m simulation --seeds 0..1000`: run these seeds, print which fail, and the sum of all."""
 
 from __future__ import annotations
 

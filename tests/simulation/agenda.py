@@ -1,4 +1,4 @@
-"""What happens when, in simulated time: one line of events, and a digest of all that was seen."""
+"""Events in simulated time: their order, and a digest of everything that was exchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client of the simulated server: carries a talk over a link, at its own pace."""
+"""A client of the simulated server: runs a protocol driver over a link, at its own pace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ClientPace:
 
 
 class Host(Protocol):
-    """Where clients come to."""
+    """The machine that clients connect to."""
 
     def gone(self, client: SimulatedClient, lost: bool) -> None:
         """It has left, or has lost its connection."""

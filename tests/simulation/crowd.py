@@ -1,4 +1,4 @@
-"""What the simulated machine knows of its clients: whom to carry bytes for, and whom to tell.
+"""What the simulated machine knows of its clients: whose bytes to transport, and what to notify.
 
 A crowd has the clients of all dialects and keeps a book of what they asked for and were told. It
 does no I/O. The order in which it hears of things is that in which they happen to its clients:
@@ -23,7 +23,7 @@ STOP = "stop"  # a clean stop: everything is on disk
 
 
 class SetClient(Protocol):
-    """A client that has come, and the listener that it goes to."""
+    """A client that has connected, and the listener that it uses."""
 
     @property
     def dialect(self) -> str: ...
@@ -33,7 +33,7 @@ class SetClient(Protocol):
 
 
 class PlainClient(NamedTuple):
-    """The same, for whoever has no class of its own."""
+    """The same, for client sets without a class of their own."""
 
     dialect: str
     talk: ProtocolDriver
@@ -55,7 +55,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class SimulationContext:
-    """What a crowd is told of where it is. All chance comes from one Random."""
+    """What a client set gets from the simulation. All chance comes from one Random."""
 
     chance: Random
     clock: Callable[[], float]
@@ -65,13 +65,13 @@ class SimulationContext:
 
 
 class ServerConnector(Protocol):
-    """The way to a server that is left in peace, for the end of a run. Nothing fails any more."""
+    """Connections to a server without faults, for the end of a run."""
 
     def connect(self, dialect: str, talk: ProtocolDriver) -> None:
         """Connect this one."""
 
     def exchange(self, talk: ProtocolDriver, request: bytes) -> None:
-        """Carry it, and what comes back, until the talk is idle."""
+        """Send its bytes, and pass it the replies, until the driver is idle."""
 
     def wait(self, seconds: float) -> None:
         """Let so much time pass."""
@@ -82,7 +82,7 @@ class ServerConnector(Protocol):
 
 class ClientSet(Protocol):
     def add_client(self, name: str) -> SetClient:
-        """Somebody new, or a client that comes back."""
+        """Add a new client, or one that returns."""
 
     def on_connection_lost(self, talk: ProtocolDriver) -> None:
         """Its connection has ended without `leave`, whoever has ended it, perhaps in the middle of
@@ -103,7 +103,7 @@ class ClientSet(Protocol):
         """Take and finish whatever is there. All connections have ended, and the server knows."""
 
     def check(self) -> object:
-        """AssertionError if what was told cannot all be true."""
+        """AssertionError if the answers cannot all be true."""
 
     def counts(self) -> dict[str, int]:
         """Figures for the sum: acknowledged, finished, redelivered, lost, invented, ..."""

@@ -20,7 +20,7 @@ class Plan:
 
     seed: int
     settings: Settings
-    seconds: float = 20.0  # until peace comes
+    seconds: float = 20.0  # until the faults stop
     clients: int = 5  # at a time
     visits: int = 60  # connections in all
     idlers: int = 0  # connections on which next to nothing is said
@@ -57,11 +57,11 @@ TROUBLE = (
     "short",  # a write that takes two
     "full",  # the disk, for a while
     "slow",  # the disk, for a while
-    "clock",  # somebody sets it
+    "clock",  # it is set
     "pause",  # the process is stopped for a while
     "suspend",  # the machine is
-    "drop",  # connections are cut, and the two ends hear of it at different times
-    "half-open",  # and the server does not hear of it
+    "drop",  # connections are cut, and the two ends notice at different times
+    "half-open",  # and the server does not notice
     "reset",  # by the client
 )
 

@@ -1,4 +1,4 @@
-"""The crowd of the drill on the simulated machine: its book knows every rule."""
+"""The population of the drill on the simulated machine: its history checker has every rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A computer with a disk that fails and clocks that somebody sets, on which one process runs.
+"""A computer with a disk that fails and clocks that are set, on which one process runs.
 
 The process has one thread that counts, that of its loop. While it runs, the world stands still;
 what that takes of simulated time is added up in `_ahead`, and it is busy for as long afterwards.
@@ -18,7 +18,7 @@ EPOCH = 1_700_000_000_250_000  # microseconds; when a run begins, by the machine
 
 
 class PowerCut(BaseException):
-    """The power fails in the middle of an operation: no error that anybody could handle."""
+    """The power fails in the middle of an operation: no error that could be handled."""
 
 
 class SlowDisk:

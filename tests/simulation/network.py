@@ -1,7 +1,7 @@
 """Connections between clients and the simulated process: late, in pieces, lost, half-open.
 
-A `Link` is one TCP connection. Both directions deliver in order; what is on its way may be lost
-with the connection, and the two ends hear of that at different times or never.
+A `Link` is one TCP connection. Both directions deliver in order; bytes that are being sent may be
+lost with the connection, and the two ends notice that at different times or never.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ READ = 65_536  # bytes that a loop reads at once
 
 
 class Client(Protocol):
-    """Who is at the other end."""
+    """The other end."""
 
     name: str
 
@@ -103,7 +103,7 @@ class Link:
     # What may happen in between
 
     def drop(self, client_hears: int, server_hears: int) -> None:
-        """The connection is cut; each end hears of it after so many microseconds; -1: never."""
+        """Cut the connection; each end notices after so many microseconds; -1: never."""
         self._break()
         if client_hears >= 0:
             self._agenda.after(client_hears, self._end_client)

@@ -1,4 +1,4 @@
-"""Who comes to the simulated server: clients of all dialects, and one tally of them all."""
+"""The clients of the simulated server: of all protocols, and one tally of them all."""
 
 from __future__ import annotations
 
@@ -56,5 +56,7 @@ class ClientMix:
 
 
 def choose_clients(world: SimulationContext) -> ClientSet:
-    """Those of the drill, whose book knows every rule; or plain ones, who are content with less."""
+    """Choose those of the drill, whose history checker has every rule; or plain ones with fewer
+    checks.
+    """
     return history_checked_clients(world) if world.chance.random() < 0.7 else ClientMix(world)

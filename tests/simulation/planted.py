@@ -11,7 +11,7 @@ from taskyard.server.settings.config import Durability
 
 
 def lying_disk(run: Run) -> None:
-    """A flush is told as done, and nothing has happened."""
+    """A flush is reported as done, and nothing has happened."""
     run.machine.disk.ignore_syncs()
 
 

@@ -1,4 +1,4 @@
-"""One run: a server, a crowd, everything that can go wrong, then peace and a look at the rest."""
+"""One run: a server, its clients, all faults, then no faults and a check of the rest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from support.talk import ProtocolDriver
 
 from taskyard.journal.errors import JournalError
 
-PATIENCE = 600 * SECOND  # in which everything that is asked for in peace is answered
+PATIENCE = 600 * SECOND  # in which every request without faults is answered
 ERRORS = (errno.EIO, errno.EIO, errno.ENOSPC)
 DAY = 86_400 * SECOND
 
@@ -73,7 +73,7 @@ class Run:
         self._faults_stopped = False
         self._starting = False
         self.promises_sync = False  # whatever the server's mode is: see planted.py
-        self.operations_of_work = 0  # of the disk, until peace came
+        self.operations_of_work = 0  # of the disk, until the faults stopped
 
     def now(self) -> float:
         """The server's time."""
@@ -99,7 +99,7 @@ class Run:
         return self.outcome
 
     def end(self) -> None:
-        """Peace comes."""
+        """Stop the faults."""
         self.operations_of_work = self.machine.operations
         self._stop_faults()
         self.check_replay()
@@ -134,7 +134,7 @@ class Run:
             else:
                 return
 
-    # The server comes and goes
+    # The server starts and ends
 
     def _start(self) -> None:
         """Now or, if that fails, soon."""
@@ -214,7 +214,7 @@ class Run:
         self._start_after(self.chance.choice((1000, 100_000, 2 * SECOND)))
 
     def _disk_failed(self, reason: str) -> None:
-        """Whoever looks after the server starts it anew."""
+        """The operator starts the server again."""
         self.agenda.record(f"read only: {reason}")
         restart = self._kill if self.chance.random() < 0.5 else self._stop
         server = self.server
@@ -405,7 +405,7 @@ class Run:
 
 
 class _Connector:
-    """The way in for the crowd in peace."""
+    """Connections for the clients when the faults have stopped."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

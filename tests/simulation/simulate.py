@@ -1,4 +1,4 @@
-"""Runs by seed, one or many, and what they come to."""
+"""Runs by seed, one or many, and their results."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def simulate_many(seeds: Iterable[int], processes: int = 0) -> Iterator[Outcome]
 
 
 def points_of(plan: Plan, make_crowd: MakeClientSet = ClientMix) -> int:
-    """How many operations of the disk a run has before peace comes."""
+    """Return how many operations of the disk a run has before the faults stop."""
     run = Run(plan, make_crowd)
     run.run()
     return run.operations_of_work

@@ -1,7 +1,7 @@
-"""Clients of all dialects that push, take and finish, in the plainest form. No I/O.
+"""Plain drivers of all protocols that push, fetch and finish. No I/O.
 
-Those of one dialect push into a queue of its name; payloads are texts in JSON, which every dialect
-can carry.
+Those of one protocol push into a queue of its name; payloads are texts in JSON, which every
+protocol can carry.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What clients of all dialects were told of their jobs, in the plainest form: is all there?
+"""What clients of all protocols were answered about their jobs, in the plainest form: is everything
+there?
 
-A job is owed from the moment somebody was told of it until its end may have happened. It must not
-come back once its end was told, and nothing may come that nobody asked for.
+A job is owed from the moment a client was answered about it until its end may have happened. It
+must not come back once its end was answered, and no job may come that was not pushed.
 """
 
 from __future__ import annotations

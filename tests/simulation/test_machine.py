@@ -20,7 +20,7 @@ from taskyard.server.settings.config import Settings
 
 
 class Line:
-    """A talk that says what it is told to, and remembers what it hears."""
+    """A driver that sends given lines, and records the replies."""
 
     def __init__(self, *requests: bytes) -> None:
         self._requests = list(requests)

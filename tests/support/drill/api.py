@@ -1,6 +1,6 @@
-"""Clients of the JSON API that push, look at and cancel jobs at random and keep the book.
+"""Clients of the JSON API that push, read and cancel jobs at random and record the history.
 
-Jobs are taken in the other dialects.
+Jobs are fetched over the other protocols.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ApiDriver:
         self._drafts = Drafts(name, people.book, people.chance, people.habits)
         self._reader = HttpReader()
         self._open: deque[Heard] = deque()
-        self._parcels: list[PendingPush] = []  # on their way
+        self._parcels: list[PendingPush] = []  # sent without an answer
 
     # As a talk
 

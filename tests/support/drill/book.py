@@ -1,9 +1,10 @@
-"""The book of what clients of all dialects asked a server for and were told by it: can it be true?
+"""Checks the history of what clients of all protocols requested and what the server answered: can
+it be true?
 
-It knows no protocol and no broker. It is told of each request before it is sent, of each reply
-when it is read, of connections that end, and of crashes, after which whatever had no reply may have
-happened or not. What cannot be is an `HistoryViolation` at once, or at the end in `check`, when everything
-was taken out of the server.
+It knows no protocol and no broker. It is told of each request before it is sent, of each reply when
+it is read, of connections that end, and of crashes, after which whatever had no reply may have
+happened or not. What cannot be is an `HistoryViolation` at once, or at the end in `check`, when
+everything was taken out of the server.
 
 Lost is what was acknowledged, can be had from no queue, and was ended by nobody. Invented is what
 nobody asked for, or what was refused.
@@ -101,7 +102,7 @@ class HistoryChecker(PushChecks):
         fails: int | None = None,
         payload_is_right: bool = True,
     ) -> Lease:
-        """A job came with the reply to a take."""
+        """A job was received with the reply to a fetch."""
         slip = self.slips.get(token)
         if slip is None:
             raise HistoryViolation(f"invented: {token} was never pushed")
@@ -379,7 +380,7 @@ class HistoryChecker(PushChecks):
     # What happens to connections and to the server
 
     def on_disconnect(self, consumer: str) -> None:
-        """Its connection has ended, or may have: what it asked for may have been done or not."""
+        """Its connection has ended, or may have: its requests may have been executed or not."""
         self._gone_consumers.add(consumer)
         for take in self._open_fetches.pop(consumer, []):
             self._mark_fetch_lost(take)
@@ -409,7 +410,9 @@ class HistoryChecker(PushChecks):
         self._facts.on_crash()
 
     def _suspend_leases(self, slip: JobHistory) -> None:
-        """A crash is nobody's fault; only who had gone before may have failed what it held."""
+        """A crash is no failure of a job; only a client that had gone before may have failed its
+        jobs.
+        """
         for lease in slip.leases:
             if lease.hangs:
                 if self._sure_connections and lease.consumer not in self._gone_consumers:
@@ -435,7 +438,7 @@ class HistoryChecker(PushChecks):
     # The end
 
     def unfinished(self) -> list[JobHistory]:
-        """Those that must still come from a queue, unless a lost reply had them."""
+        """Return those that must still come from a queue, unless a lost reply had them."""
         return [slip for slip in self.slips.values() if is_owed(slip)]
 
     def check(self) -> HistoryCounts:

@@ -10,14 +10,14 @@ from support.drill.slip import NEVER, FetchAttempt, HistoryViolation, JobHistory
 
 @dataclass(slots=True)
 class CheckedLimits:
-    """What the server was told not to go beyond."""
+    """The limits that the server was given."""
 
     in_flight: dict[str, int] = field(default_factory=dict)  # by queue
     in_flight_of_key: dict[str, int] = field(default_factory=dict)  # by queue, for each limit key
     rate: dict[str, tuple[int, float]] = field(default_factory=dict)  # so many in so many seconds
     max_losses: int = 10  # leases lost that end a job that does not say it itself
     remembers: float = 600.0  # seconds for which the uid of a job that is gone is not given again
-    slack: float = 1e-6  # by how much the server's clock and the book's may differ
+    slack: float = 1e-6  # by how much the server's clock and the checker's may differ
     late: float = 0.0  # by how much what is due may be late, as on a disk that was full
 
 

@@ -1,4 +1,4 @@
-"""A crowd of clients of all dialects that share queues and a book. No I/O.
+"""A population of clients of all protocols that share queues and a history checker. No I/O.
 
 Who carries their bytes tells the crowd what happens to connections and to the server. Whoever has
 received all there was calls `leave` of a talk that goes with no request open; `lost` is for all
@@ -28,20 +28,20 @@ from support.talk import ProtocolDriver
 
 
 class PopulationClient(NamedTuple):
-    """A client that has come, and the listener that it goes to."""
+    """A client that has connected, and the listener that it uses."""
 
     dialect: str
     talk: ProtocolDriver
 
 
 class PopulationConnector(Protocol):
-    """The way to a server that is left in peace."""
+    """Connections to a server without faults."""
 
     def connect(self, dialect: str, talk: ProtocolDriver) -> None:
         """Connect this one."""
 
     def exchange(self, talk: ProtocolDriver, request: bytes) -> None:
-        """Carry it, and what comes back, until the talk is idle."""
+        """Send its bytes, and pass it the replies, until the driver is idle."""
 
     def wait(self, seconds: float) -> None:
         """Let so much time pass."""
@@ -75,8 +75,9 @@ class ClientPopulation:
         dialects: Sequence[str] = DIALECTS,
         narrow: bool = True,
     ) -> None:
-        """`sure_connections`: see Book; `forgetful`: a crash may undo what was told, as its mode of
-        durability allows the server; `dialects`: those that are spoken."""
+        """`sure_connections`: see HistoryChecker; `forgetful`: a crash may undo what was told, as
+        its mode of durability allows the server; `dialects`: those that are spoken.
+        """
         self.habits = habits or DriverOptions()
         limits = limits or CheckedLimits()
         if self.habits.disk_fails:
@@ -99,7 +100,7 @@ class ClientPopulation:
         self._sum: HistoryCounts | None = None
 
     def add_client(self, name: str) -> PopulationClient:
-        """Somebody new, or a client that comes back."""
+        """Add a new client, or one that returns."""
         self._client_count += 1
         name = f"{name}:{self._client_count}"
         if self._wants_settings():
@@ -111,7 +112,7 @@ class ClientPopulation:
         return PopulationClient(dialect, self._kinds[dialect](name))
 
     def add_client_of(self, dialect: str, name: str) -> ProtocolDriver:
-        """The same for who has chosen the listener."""
+        """The same for a caller that has chosen the listener."""
         self._client_count += 1
         name = f"{name}:{self._client_count}"
         if dialect == "resp" and self._wants_settings():
@@ -146,7 +147,7 @@ class ClientPopulation:
         """It is there again."""
 
     def make_drain(self) -> tuple[str, Drain]:
-        """Somebody who takes out what is ready, in a dialect that comes to mind."""
+        """Make a client that takes out what is ready, over a random protocol."""
         dialect = self._chance.choice(list(WORKERS))
         self._client_count += 1
         worker = WORKERS[dialect](
@@ -177,7 +178,7 @@ class ClientPopulation:
         door.disconnect(drain)
 
     def check(self) -> HistoryCounts:
-        """Untrue if what was told cannot all be true."""
+        """HistoryViolation if the answers cannot all be true."""
         self._sum = self.book.check()
         return self._sum
 

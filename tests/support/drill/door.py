@@ -12,7 +12,7 @@ class DriverConnector(Protocol):
         """Connect this one."""
 
     def exchange(self, talk: ProtocolDriver, request: bytes) -> None:
-        """Carry it, and what comes back, until the talk is idle."""
+        """Send its bytes, and pass it the replies, until the driver is idle."""
 
     def disconnect(self, talk: ProtocolDriver) -> None:
         """Close its connection."""

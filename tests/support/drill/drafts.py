@@ -26,7 +26,7 @@ class Draft:
 
 
 class Drafts:
-    """What comes to the mind of one client."""
+    """Random jobs of one client."""
 
     def __init__(
         self, name: str, book: HistoryChecker, chance: Random, habits: DriverOptions

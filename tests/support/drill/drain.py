@@ -1,4 +1,4 @@
-"""Takes out everything that is there, in one dialect, and finishes it. No I/O."""
+"""Takes out everything that is there, over one protocol, and finishes it. No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.talk import ProtocolDriver
 
 
 class DrainWorker(ProtocolDriver, Protocol):
-    """A client that can be told what to do."""
+    """A client that follows orders."""
 
     def lost(self) -> None: ...
 

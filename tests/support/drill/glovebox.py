@@ -1,7 +1,8 @@
-"""Clients of Glovebox, over the bytes of a WebSocket, that talk at random and keep the book.
+"""Clients of Glovebox, over the bytes of a WebSocket, that send requests at random and record the
+history.
 
-Some have sessions that outlive their sockets, and come back to them. Pings are answered with what
-`answer` gives, or in front of the next request.
+Some have sessions that outlive their sockets, and return to them. Pings are answered with what
+`answer` returns, or before the next request.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ Heard = Callable[[Response], None]
 
 @dataclass(eq=False, slots=True)
 class GloveboxClients:
-    """All who come over Glovebox, and the sessions of those who are away."""
+    """All clients of Glovebox, and the sessions of those that are disconnected."""
 
     book: HistoryChecker
     chance: Random

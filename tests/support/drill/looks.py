@@ -1,4 +1,4 @@
-"""What somebody is shown of a job without taking it: can that be true?"""
+"""Checks what a client is shown of a job without fetching it: can that be true?"""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class InspectionChecks:
         self._facts.mark_over(slip, success=success)
 
     def on_no_result(self, slip: JobHistory, asked: RequestTime) -> None:
-        """Somebody was told that it has not ended."""
+        """A client was answered that it has not ended."""
         require(not slip.over <= asked.tick, f"back: {slip.token} was over, and is not")
 
     def on_not_found(self, slip: JobHistory, asked: RequestTime) -> None:
-        """Somebody was told that there is no such job."""
+        """A client was answered that there is no such job."""
         if not slip.there <= asked.tick or slip.may_be_deleted() or slip.may_be_expired():
             return
         if slip.over != NEVER:
@@ -58,7 +58,7 @@ class InspectionChecks:
         require(gone, f"lost: {slip.token}")
 
     def on_gone(self, slip: JobHistory) -> None:
-        """Somebody was told that a job that goes by itself is gone."""
+        """A client was answered that a temporary job is gone."""
         self._facts.mark_over(slip, success=False)
 
     def on_inspected(
@@ -91,7 +91,7 @@ class InspectionChecks:
         )
 
     def has_ended(self, slip: JobHistory) -> None:
-        """Somebody was told that it has ended, and not how."""
+        """A client was answered that it has ended, and not how."""
         success, failure = slip.may_succeed(), slip.may_have_failed()
         require(
             success or failure or slip.over != NEVER,

@@ -1,4 +1,4 @@
-"""Clients of Masenko that work on shared queues at random and keep the book. No I/O."""
+"""Clients of Masenko that work on shared queues at random and record the history. No I/O."""
 
 from __future__ import annotations
 

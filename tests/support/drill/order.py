@@ -1,4 +1,5 @@
-"""Whether jobs come in the order in which they were pushed, as far as anybody can tell.
+"""Checks that jobs are delivered in the order in which they were pushed, as far as clients can know
+it.
 
 Of two of one queue and priority the order is known if the push of one was answered before the other
 was asked for, or if one client asked for both. Those that come to one consumer for the first time

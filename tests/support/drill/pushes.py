@@ -1,4 +1,6 @@
-"""The part of the book that is about pushes: what was asked for, and what of it is there."""
+"""The part of the history checker that is about pushes: the requests, and which of them took
+effect.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from support.drill.weak import UnsyncedReplies
 
 @dataclass(slots=True)
 class HistoryCounts:
-    """What a run has come to."""
+    """The results of a run."""
 
     asked: int = 0  # jobs
     acknowledged: int = 0

@@ -1,5 +1,8 @@
-"""A crowd on a simulated yard: clients come and go, connections break, the server crashes; at the
-end everything is taken out and the book is closed. A seed gives the same run each time."""
+"""A population on a simulated server: clients connect and leave, connections break, the server
+crashes; at the end everything is taken out and the history is checked.
+
+A seed gives the same run each time.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class Kind:
 
 @dataclass(eq=False, slots=True)
 class Caller:
-    """A client and the connection that carries it."""
+    """A client and its connection."""
 
     talk: LosableDriver
     peer: SimulatedPeer

@@ -1,4 +1,4 @@
-"""Clients of the RESP listener that work on shared queues at random and keep the book."""
+"""Clients of the RESP listener that work on shared queues at random and record the history."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LeasedJob:
 
 @dataclass(eq=False, slots=True)
 class RespClients:
-    """All who come over RESP, and what those have left behind who went."""
+    """All clients of RESP, and what disconnected ones have left behind."""
 
     book: HistoryChecker
     chance: Random

@@ -1,7 +1,7 @@
 """Clients of RESP that have a database to themselves: each reply must be exactly that of a model.
 
-Items with scores, values, lists: what is not shared needs no book. Who comes to a database that
-somebody has left without a word begins by looking at what is there.
+Items with scores, values, lists: what is not shared needs no history checker. Who comes to a
+database that somebody has left without a word begins by looking at what is there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LoneRespClients:
         return LoneRespDriver(self, database, name)
 
     def release_database(self, database: int) -> None:
-        """LoneTalk tells this when it leaves with nothing open."""
+        """A driver calls this when it leaves with nothing open."""
         self.free.append(database)
 
     def on_crash(self) -> None:

@@ -1,4 +1,4 @@
-"""Makes the narrow queue narrow, over RESP, before anybody uses it. No I/O."""
+"""Sets the limits of the narrow queue, over RESP, before any client uses it. No I/O."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What is known of one job from outside: what a client asked for, and what the replies have shown.
+"""What is known of one job from outside: the requests of clients, and what the replies have shown.
 
 Facts hold from a tick on: a request made at that tick or later must not contradict them, while one
-made before may have been carried out before. Ticks count requests as they are made.
+made before may have been executed before. Ticks count requests as they are made.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class LeaseTerm:
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Lease:
-    """A job in the hands of a consumer, as far as anybody knows."""
+    """A job leased by a consumer, as far as clients know."""
 
     slip: JobHistory
     consumer: str
@@ -208,7 +208,7 @@ def _no_time() -> float:
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class JobHistory:
-    """One job that a client asked for, under a token that its payload carries."""
+    """One job that a client requested, under a token that is in its payload."""
 
     token: str
     maker: str  # the connection

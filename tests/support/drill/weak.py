@@ -1,7 +1,7 @@
-"""What was told without being on disk, to clients who asked for just that.
+"""Answers that did not wait for the disk, to clients that asked for just that.
 
-It is true while the server runs. When that crashes, it may be undone, unless something that was
-asked for later is on disk.
+They are true while the server runs. When that crashes, they may be undone, unless something that
+was requested later is on disk.
 """
 
 from __future__ import annotations

@@ -212,8 +212,8 @@ class UserAuthenticator:
         self.failed_logins += 1
         when = throttle.record_failure(self._clock.now())
         self._scheduler.call_at(when, _LoginReply(callbacks, None).deliver)
-        # Not each of them, or the log would be at the mercy of whoever tries. A name that nobody
-        # has may be a password that was typed in the wrong place.
+        # Not each of them, or a client could fill the log. A name that no user has may be a
+        # password that was typed in the wrong place.
         if throttle.failures & (throttle.failures - 1) == 0:
             known = name if self._registry.by_name(name) is not None else ""
             told = {

@@ -76,7 +76,7 @@ class UserRegistry:
         return self._certificates.get(common_name)
 
     def by_token(self, token: str) -> Principal | None:
-        # How long the table looks tells of the digest, from which nobody gets to the token.
+        # The time of the lookup depends on the digest, from which the token cannot be found.
         return self._tokens.get(token_digest(token))
 
     def password_of(self, name: str) -> PasswordHash:

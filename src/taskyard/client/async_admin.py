@@ -67,7 +67,7 @@ class AsyncAdministration(ABC):
         await self._run_call(self._api.cancel(job))
 
     async def retry(self, job: JobRef) -> JobInfo:
-        """Make a delayed job ready now, or give a dead letter another life."""
+        """Make a delayed job ready now, or replay a dead letter."""
         return await self._run_call(self._api.retry(job))
 
     async def move(self, job: JobRef, queue: str, *, front: bool = False) -> JobInfo:
@@ -99,7 +99,7 @@ class AsyncAdministration(ABC):
         return await self._run_call(self._api.configure(name, settings, replace))
 
     async def pause(self, name: str) -> QueueInfo:
-        """Hand out no more jobs of a queue."""
+        """Deliver no more jobs of a queue."""
         return await self._run_call(self._api.pause(name))
 
     async def resume(self, name: str) -> QueueInfo:
@@ -114,7 +114,7 @@ class AsyncAdministration(ABC):
         return (await self._run_call(self._api.purge(name, wanted)))["removed"]
 
     async def delete(self, name: str, *, purge: bool = False) -> int:
-        """Delete a queue, with `purge` also if there are jobs in it; says how many those were."""
+        """Delete a queue, with `purge` also if it has jobs; returns how many those were."""
         return (await self._run_call(self._api.delete(name, purge)))["removed"]
 
     # Dead letters
@@ -132,7 +132,7 @@ class AsyncAdministration(ABC):
     async def replay(
         self, queue: str, ids: Iterable[int] | None = None, reason: str | None = None
     ) -> Replayed:
-        """Give dead letters another life: those with these ids, else all, or all of a reason."""
+        """Replay dead letters: those with these ids, else all, or all of a reason."""
         return await self._run_call(self._api.replay(queue, ids, reason))
 
     async def purge_dead(

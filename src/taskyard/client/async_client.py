@@ -170,8 +170,8 @@ class AsyncClient(AsyncAdministration):
         """Lease up to `count` jobs (at most 1,000), the first queue's first; [] if there are none.
 
         `wait`: how long to wait for the first. `ttr`: how long the leases last; the jobs' own
-        counts if that is shorter, the server's default if neither says. `random`: look for work
-        in a queue picked at random among those that have some, instead of in their order.
+        counts if that is shorter, the server's default if neither says. `random`: fetch from a
+        queue picked at random among those that have some, instead of in their order.
         """
         jobs = await self._run_call(commands.fetch(queues, count, wait, ttr, random))
         if jobs and self._heartbeats:
@@ -183,7 +183,7 @@ class AsyncClient(AsyncAdministration):
         await self._end_lease(job, lambda until: commands.ack(job, result, until))
 
     async def ack_many(self, jobs: Iterable[Job]) -> list[Job]:
-        """The same for several, in one go; gives those whose lease was over."""
+        """The same for several, in one go; returns those whose lease was over."""
         ended = list(jobs)
         keeper = self._get_lease_keeper()
         calls = [commands.ack(job, None, keeper.start_finish(job)) for job in ended]
@@ -231,7 +231,7 @@ class AsyncClient(AsyncAdministration):
         return deadline
 
     async def progress(self, job: Job, fraction: float, message: str = "") -> None:
-        """Tell how much of the job is done, from 0 to 1, for those who look."""
+        """Report how much of the job is done, from 0 to 1."""
         await self._run_call(commands.progress(job, fraction, message))
 
     # Batches
@@ -269,7 +269,7 @@ class AsyncClient(AsyncAdministration):
         await self._run_call(batching.ack_batch(consumer, upto, holder))
 
     async def drop_consumer(self, consumer: str) -> None:
-        """Forget a consumer; what it holds goes back to the queues, uncounted."""
+        """Drop a consumer; its jobs return to the queues, uncounted."""
         await self._run_call(batching.drop(consumer))
 
     # Results
@@ -324,7 +324,7 @@ class AsyncClient(AsyncAdministration):
             await asyncio.sleep(pause)
 
     async def _run_calls(self, calls: Sequence[Call[T]]) -> list[T | Refused]:
-        """Several that may be repeated, in one go; errors are given back."""
+        """Several commands that may be repeated, sent together; errors are returned."""
         patience = RetryBudget(self._patience, self._backoff)
         again = False
         while True:
@@ -360,7 +360,7 @@ class AsyncClient(AsyncAdministration):
                 return True
         except Unavailable as lost:
             error = lost
-        except Refused as refused:  # of the greeting
+        except Refused as refused:  # of the login
             raise feed.incomplete_error(refused) from refused
         if feed.answered_count > before:
             patience.reset()
@@ -388,7 +388,7 @@ class AsyncClient(AsyncAdministration):
         return outcome
 
     async def _extend_leases(self, leases: Sequence[tuple[str, float]]) -> list[float | Refused]:
-        """One try, for the keeper, which comes again."""
+        """Try once; the lease keeper calls it again."""
         calls = [commands.extend(ref, seconds) for ref, seconds in leases]
         replies = await self._get_pool().exchange_all([call.words for call in calls])
         for reply in replies:

@@ -1,4 +1,4 @@
-"""The blocking client: push jobs, take them, end them, ask what became of them."""
+"""The blocking client: push jobs, fetch them, finish them, read their results."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Client(Administration):
         self._end_lease(job, lambda until: commands.ack(job, result, until))
 
     def ack_many(self, jobs: Iterable[Job]) -> list[Job]:
-        """The same for several, in one go; gives those whose lease was over."""
+        """The same for several, in one go; returns those whose lease was over."""
         ended = list(jobs)
         calls = [commands.ack(job, None, self._lease_keeper.start_finish(job)) for job in ended]
         try:
@@ -222,7 +222,7 @@ class Client(Administration):
         return deadline
 
     def progress(self, job: Job, fraction: float, message: str = "") -> None:
-        """Tell how much of the job is done, from 0 to 1, for those who look."""
+        """Report how much of the job is done, from 0 to 1."""
         self._run_call(commands.progress(job, fraction, message))
 
     # Batches
@@ -260,7 +260,7 @@ class Client(Administration):
         self._run_call(batching.ack_batch(consumer, upto, holder))
 
     def drop_consumer(self, consumer: str) -> None:
-        """Forget a consumer; what it holds goes back to the queues, uncounted."""
+        """Drop a consumer; its jobs return to the queues, uncounted."""
         self._run_call(batching.drop(consumer))
 
     # Results
@@ -303,7 +303,7 @@ class Client(Administration):
             return connection.pipeline([call.words], wait=call.wait)[0]
 
     def _run_calls(self, calls: Sequence[Call[T]]) -> list[T | Refused]:
-        """Several that may be repeated, in one go; errors are given back."""
+        """Several commands that may be repeated, sent together; errors are returned."""
         patience = RetryBudget(self._patience, self._backoff)
         again = False
         while True:
@@ -323,7 +323,9 @@ class Client(Administration):
             self._pause(pause)
 
     def _reset_after_fork(self) -> None:
-        """In the child of a fork: a thread that rested held a lock, and is not here."""
+        """Start anew in the child of a fork: a sleeping thread held a lock, and does not exist
+        here.
+        """
         self._closed = copy_event(self._closed)
 
     def _pause(self, seconds: float) -> None:
@@ -341,7 +343,7 @@ class Client(Administration):
                 return True
         except Unavailable as lost:
             error = lost
-        except Refused as refused:  # of the greeting
+        except Refused as refused:  # of the login
             raise feed.incomplete_error(refused) from refused
         if feed.answered_count > before:
             patience.reset()
@@ -368,7 +370,7 @@ class Client(Administration):
         return outcome
 
     def _extend_leases(self, leases: Sequence[tuple[str, float]]) -> list[float | Refused]:
-        """One try, for the keeper, which comes again."""
+        """Try once; the lease keeper calls it again."""
         calls = [commands.extend(ref, seconds) for ref, seconds in leases]
         with self._pool.connection(extra=True) as connection:
             replies = connection.pipeline([call.words for call in calls])

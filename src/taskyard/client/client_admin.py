@@ -65,7 +65,7 @@ class Administration(ABC):
         self._run_call(self._api.cancel(job))
 
     def retry(self, job: JobRef) -> JobInfo:
-        """Make a delayed job ready now, or give a dead letter another life."""
+        """Make a delayed job ready now, or replay a dead letter."""
         return self._run_call(self._api.retry(job))
 
     def move(self, job: JobRef, queue: str, *, front: bool = False) -> JobInfo:
@@ -97,7 +97,7 @@ class Administration(ABC):
         return self._run_call(self._api.configure(name, settings, replace))
 
     def pause(self, name: str) -> QueueInfo:
-        """Hand out no more jobs of a queue."""
+        """Deliver no more jobs of a queue."""
         return self._run_call(self._api.pause(name))
 
     def resume(self, name: str) -> QueueInfo:
@@ -112,7 +112,7 @@ class Administration(ABC):
         return self._run_call(self._api.purge(name, wanted))["removed"]
 
     def delete(self, name: str, *, purge: bool = False) -> int:
-        """Delete a queue, with `purge` also if there are jobs in it; says how many those were."""
+        """Delete a queue, with `purge` also if it has jobs; returns how many those were."""
         return self._run_call(self._api.delete(name, purge))["removed"]
 
     # Dead letters
@@ -130,7 +130,7 @@ class Administration(ABC):
     def replay(
         self, queue: str, ids: Iterable[int] | None = None, reason: str | None = None
     ) -> Replayed:
-        """Give dead letters another life: those with these ids, else all, or all of a reason."""
+        """Replay dead letters: those with these ids, else all, or all of a reason."""
         return self._run_call(self._api.replay(queue, ids, reason))
 
     def purge_dead(

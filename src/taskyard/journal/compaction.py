@@ -1,18 +1,18 @@
-"""Compaction: the oldest segments go, once what still lives in them has been written forward.
+"""Compaction: copies what still lives in the oldest segments to the end, then removes them.
 
 One pass frees one segment, and those behind it in which nothing lives:
 
-    scan    read the parts of the segment in which something lives, off the loop, and carry each job
-            and value that is found there
-    close   carry the queues, sessions, consumers, readers and uids that are only told of before
-            the new base, then say in a Base record that a replay may begin there
-    wait    until that record is durable
-    drop    remove the segments before it, off the loop
+    scan        read the parts of the segment in which something lives, off the loop, and write a
+                snapshot of each job and value that is found there
+    checkpoint  write snapshots of the queues, sessions, consumers, readers and uids whose only
+                records are before it, then a Checkpoint: a replay may begin there
+    wait        until the Checkpoint is durable
+    remove      the segments before it, off the loop
 
-It is done in portions between other turns, and can be cut off at any point: until the Base record
-is durable the old segments are there, and a replay that begins in them finds every carry to say
-what it knows. Nothing is carried while dependents of an ended job are still to be told, so that
-no carry shows a job waiting for one that has ended.
+It runs in steps between other turns, and can be cut off at any point: until the Checkpoint is
+durable the old segments are there, and a replay that begins in them knows already what each
+snapshot says. No snapshot is written while dependents of an ended job are pending, so that none
+shows a job that waits for one that has ended.
 """
 
 from __future__ import annotations

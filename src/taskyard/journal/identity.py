@@ -1,4 +1,4 @@
-"""Which journal this is: its timeline and salt, in DIR/identity.json; and who may write it.
+"""Which journal this is: its timeline and salt, in DIR/identity.json; and the lock of its writer.
 
 The timeline id is in every segment's header. It changes when the journal is repaired or restored
 from a backup, so that no reader takes reused sequence numbers for those it has seen; how far each

@@ -1,8 +1,8 @@
 """The journal as the broker uses it: write, sync, read.
 
-Its three rates are apart: `write` puts all new records into the page cache as one frame, a
-`SyncPoint` brings to disk what was written when it was taken, and blobs are read from memory or,
-off the loop, from disk. Positions and marks are those of the log: see segment.py.
+Its three operations are independent: `write` puts all new records into the page cache as one frame,
+a `SyncPoint` brings to disk what was written when it was taken, and blobs are read from memory or,
+off the loop, from disk. Positions are those of the RecordBuffer: see segment.py.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class SegmentSpace(JournalSpace):
 
 
 class Journal:
-    """Written by one thread. `durable` and `written` are comparable with `log.mark()`."""
+    """Written by one thread. `durable` and `written` are comparable with
+    `RecordBuffer.end_position()`.
+    """
 
     def __init__(
         self,

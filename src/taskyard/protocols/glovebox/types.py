@@ -1,7 +1,7 @@
 """What Glovebox's clients and server say to each other, whichever way it is encoded.
 
-Plain data. The codecs check ranges that belong to the protocol's types; what a value means
-is the dialect's.
+Plain data. The codecs check ranges that belong to the protocol's types; what a value means is up to
+the connection.
 """
 
 from __future__ import annotations

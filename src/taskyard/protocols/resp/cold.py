@@ -68,7 +68,9 @@ class PopAfterRead:
         connection = self._connection
         engine = connection.engine
         connection.check_fetch_permission(self._request)  # the rules may have changed meanwhile
-        if engine.next_job(self._request, connection.now) is not self._job:  # somebody was quicker
+        if (
+            engine.next_job(self._request, connection.now) is not self._job
+        ):  # another client was quicker
             connection.fetch_and_reply(self._request, self._wait, self._reply)
             return
         engine.fetch(self._request, connection.now)

@@ -269,7 +269,7 @@ def choice(*names: str) -> SettingKind[str]:
 
 
 def _show_duration(us: int) -> str:
-    # Without the zero minutes and seconds that nobody writes: 168h, not 168h0m0s.
+    # Without zero minutes and seconds: 168h, not 168h0m0s.
     text = format_duration(us)
     text = text.removesuffix("0s") if text.endswith("m0s") else text
     return text.removesuffix("0m") if text.endswith("h0m") else text

@@ -102,7 +102,7 @@ class Ranking:
     def __init__(
         self, sort: str, offset: int, limit: int, match: str, principal: Principal | None
     ) -> None:
-        """`principal`: whoever may not see all of them."""
+        """`principal`: None if it may see all of them."""
         self._order = ORDERS[sort]
         self._offset = offset
         self._limit = limit

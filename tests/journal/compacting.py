@@ -12,8 +12,8 @@ from taskyard.journal.segment import segment_names
 
 NOW = 1_800_000_000_000_000
 
-# Of jobs that are kept. Each number puts segments, carries and Base records elsewhere: what is true
-# of a repair must not depend on what happens to stand in the middle of a segment.
+# Of jobs that are kept. Each number puts segments, snapshots and checkpoints elsewhere: what is
+# true of a repair must not depend on what happens to stand in the middle of a segment.
 LAYOUTS = range(28, 35)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simulation.machine import Machine
 
 ROUND = 20  # microseconds that a round takes
-TIMER_SLACK = 1500  # as LoopScheduler gives
+TIMER_SLACK = 1500  # as of AsyncioScheduler
 
 
 class Alarm:

@@ -123,7 +123,7 @@ def credential_digest(key: bytes, name: str, secret: str) -> bytes:
 
 
 def _scrypt(password: str, cost: Cost, salt: bytes, size: int) -> bytes:
-    memory = 2 * MAX_MEMORY  # OpenSSL's own limit is lower than what USUAL takes
+    memory = 2 * MAX_MEMORY  # OpenSSL's own limit is lower than what DEFAULT_COST takes
     return hashlib.scrypt(
         _bytes(password), salt=salt, n=cost.n, r=cost.r, p=cost.p, maxmem=memory, dklen=size
     )

@@ -88,7 +88,7 @@ class Broker:
         self.pending_reply_bytes: i64 = 0  # bytes of replies that wait for a commit
         # beyond it, connections with pending replies must wait
         self.pending_reply_limit: i64 = FOREVER
-        self.on_memory_used: Callable[[i64], None] | None = None  # see takes_memory
+        self.on_memory_used: Callable[[i64], None] | None = None  # see report_memory_use
         self._awaiting_commit: list[ReplyQueue] = []
         self.written_waiters = DurabilityWaiters()
         self.synced_waiters = DurabilityWaiters()
@@ -440,7 +440,7 @@ class Broker:
             return
         self.failure = f"the journal cannot be written: {error}"
         self.engine.read_only_reason = self.failure
-        self.reply_position = FOREVER  # what is said from now on promises nothing
+        self.reply_position = FOREVER  # replies from now on promise nothing
         holding = self._awaiting_commit
         self._awaiting_commit = []
         for outbox in holding:

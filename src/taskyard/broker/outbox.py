@@ -42,7 +42,7 @@ class _ReplyGroup:
         self.next_group: _ReplyGroup | None = None
         # Of the command that has the first of them: see slow.py.
         self.arrived_at: i64 = 0  # when it arrived
-        self.queued_us: i64 = 0  # until it was its turn
+        self.queued_us: i64 = 0  # until its turn
         self.turn_started_at: i64 = 0  # when the turn began in which it was answered
         self.command_number: i64 = 0
         self.command: CommandStats = NO_COMMAND
@@ -83,7 +83,7 @@ class ReplyQueue:
         self._broker = broker
         self._transport = transport
         self._write = transport.write  # bound once: it is called for every reply
-        self._connection: ClientConnection | None = connection  # until the connection is lost
+        self._connection: ClientConnection | None = connection  # until the connection is closed
         self._limit_bytes = limit_bytes
         # What is released, and sent in one write at the end of the turn.
         self._ready_count: i64 = 0  # replies
@@ -98,7 +98,9 @@ class ReplyQueue:
         self._closing = False
         self._drain_input = False
         self._overfull = False
-        self._deferred_count: i64 = 0  # replies that wait for another place: see aside.py
+        self._deferred_count: i64 = (
+            0  # replies that wait for another durability level: see aside.py
+        )
         self.aborted = False  # nothing that waited may be seen any more
         self.awaits_commit = False  # among those the broker checks after a commit
         # when the last reply that waited for a slow disk was released: see convoy.py
@@ -206,7 +208,7 @@ class ReplyQueue:
     def release_up_to(self, position: i64) -> None:
         """Release the replies that waited for `position`."""
         broker = self._broker
-        # who came before that was too slow
+        # a command that arrived before that was too slow
         patience = broker.flush_ended_at - broker.slow_commands.threshold_us
         batch = self._first_group
         while batch is not None and batch.position <= position:

@@ -14,7 +14,7 @@ from taskyard.engine.model.job import Job
 
 NO_COMMAND: Final = CommandStats("unknown")
 
-# What `standing` says of a client, where clients have to log in.
+# What `login_state` returns for a client, where clients have to log in.
 AUTHENTICATED: Final = 0  # it has, or need not
 UNAUTHENTICATED: Final = 1  # it has not
 AUTHENTICATING: Final = 2  # it is about to, or its input is not processed yet
@@ -33,7 +33,7 @@ class ClientConnection:
         self.current_command = NO_COMMAND  # the command that is to be answered
         # when a command began that takes several turns; 0: there is none
         self.command_started_at: i64 = 0
-        self.queued_at: i64 = 0  # when it joined the line
+        self.queued_at: i64 = 0  # when it was queued
         self.output_blocked = False  # the client does not read: no further command until `resume`
         self.queued_for_turn = False  # has commands that wait for its turn
         self.rate_limited = False  # has used up its share of commands: see pace.py

@@ -319,7 +319,7 @@ def read_range(
 ) -> Iterator[Any]:
     """The rows of a range, in Arrow batches of about so many.
 
-    LeftBehind if they are not there any more, JournalCorrupt if they are damaged.
+    RecordsRemoved if they were removed, JournalCorrupt if they are damaged.
     """
     journal = wanted.journal
     salt = cache(journal.salt)  # called where it is needed, which is seldom

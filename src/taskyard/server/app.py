@@ -94,7 +94,7 @@ async def _run_server(settings: Settings) -> int:
 
 
 class Server:
-    """Start, until_stopped, stop: in this order, once."""
+    """Call start, wait_until_stopped and stop, in this order, once."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""Records that are alike are written from a stencil: nobody can tell from the bytes."""
+"""Records that are alike are encoded from a template: their bytes do not show it."""
 
 import sys
 from typing import Any

@@ -134,7 +134,7 @@ class Queue:
         self.removed: i64 = 0
         # what they were when the server was started
         self.counters_at_start: list[int] | None = None
-        self.times: QueueTimes | None = None  # see Measures
+        self.times: QueueTimes | None = None  # see EngineStatistics
 
     def update_restrictions(self) -> None:
         """Its settings have changed."""

@@ -50,7 +50,7 @@ _F32: Final = struct.Struct("<f")
 
 
 def decode_request(data: bytes) -> GloveboxRequest:
-    """The request that these bytes are; Malformed if they are none."""
+    """Decode a request; MalformedMessage if the bytes are none."""
     fields = _FieldReader(data)
     fields.variant(1, "version")
     kind = fields.variant(5, "request")
@@ -143,7 +143,7 @@ def encode_request(request: GloveboxRequest) -> bytes:
 
 
 def decode_response(data: bytes) -> GloveboxResponse:
-    """The response that these bytes are; Malformed if they are none."""
+    """Decode a response; MalformedMessage if the bytes are none."""
     fields = _FieldReader(data)
     fields.variant(1, "version")
     kind = fields.variant(5, "response")

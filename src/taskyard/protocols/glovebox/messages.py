@@ -98,7 +98,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def decode_request(text: bytes) -> t.GloveboxRequest:
-    """The request that this text is; Malformed if it is none."""
+    """Decode a request; MalformedMessage if the text is none."""
     try:
         return _to_request(_decode(text))
     except _MALFORMED as error:

@@ -18,7 +18,7 @@ _SWING: Final = 20.0  # seconds from one busy time to the next
 
 @dataclass(slots=True)
 class Addresses:
-    """Where the server listens, by dialect."""
+    """Where the server listens, by protocol."""
 
     masenko: tuple[str, int]
     workq: tuple[str, int]

@@ -3,7 +3,7 @@ version: what that has written must be read for ever.
 
     .venv/bin/python scripts/older_journal.py 8-something --source ../older/src
 
-It speaks every dialect that the server has, has it compact its journal, and kills it. What must be
+It speaks every protocol that the server has, has it compact its journal, and kills it. What must be
 found is what it was told, and stands in the JSON file beside.
 """
 

@@ -1,6 +1,6 @@
 """Where the time of a cycle goes: the real server under load, seen by perf.
 
-    python -m benchmarks.profile --shape c1,c50 --dialect masenko
+    python -m benchmarks.profile --shape c1,c50 --protocol masenko
 
 Gives for each shape the microseconds of a cycle by phase, the functions that take most, and what
 was waited for. With a compiled form in build/compiled that one is profiled.

@@ -1,1 +1,1 @@
-"""Taskyard in each dialect beside other queue servers, in the same run on the same machine."""
+"""Taskyard in each protocol beside other queue servers, in the same run on the same machine."""

@@ -99,7 +99,7 @@ def judge(results: Results, bar: Bar) -> Found | None:
 
 
 def compare(results: Results, bar: Bar, dialect: str) -> Found | None:
-    """Any dialect by that bar."""
+    """Any protocol by that bar."""
     ours, peer = case_of(results, bar, dialect), case_of(results, bar, bar.peer)
     if ours is None or peer is None:
         return None

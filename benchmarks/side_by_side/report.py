@@ -154,7 +154,7 @@ def bar_row(results: Results, bar: Bar) -> list[str]:
 
 
 def dialects_text(results: Results) -> str:
-    """The same ratios for each dialect, since most bars are held to one of them."""
+    """The same ratios for each protocol, since most bars are held to one of them."""
     dialects = [subject for subject in results.subjects if subject.is_taskyard]
     rows = []
     for bar in BARS:

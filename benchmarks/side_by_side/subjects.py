@@ -1,4 +1,4 @@
-"""The servers that are set side by side: Taskyard in each dialect, and its peers.
+"""The servers that are set side by side: Taskyard in each protocol, and its peers.
 
 How a peer is installed and started is not known here, but in `benchmarks.peers`.
 """

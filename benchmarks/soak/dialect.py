@@ -1,6 +1,6 @@
 """How the driver speaks to the server. Another protocol is another class here.
 
-Requests are bytes to send, replies are cut out of the bytes that came. A dialect that can do more
+Requests are bytes to send, replies are cut out of the bytes that came. A protocol that can do more
 (results, values, new scores) gets methods for it, and a workload of its own that asks for them.
 """
 
@@ -14,7 +14,7 @@ from benchmarks.soak.ledger import WrongAnswer
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A job that was handed out. The payload says which it is: `"stream:number:..."`."""
+    """A job that was delivered. The payload says which it is: `"stream:number:..."`."""
 
     id: bytes
     queue: bytes

@@ -75,7 +75,7 @@ class Stream:
     def was_pushed(self, numbers: range) -> None:
         states = self._states
         for number in numbers:
-            # Another connection may have had it handed out before this answer was read.
+            # Another connection may have had it delivered before this answer was read.
             if states[number] == ASKED:
                 states[number] = WAITING
                 self.ready += 1
@@ -121,7 +121,7 @@ class Stream:
         return self._states.count(MAYBE) + self._states.count(ASKED)
 
     def check_taken(self) -> None:
-        """All that can be handed out has been: is an acknowledged job missing?"""
+        """All that can be delivered has been: is an acknowledged job missing?"""
         for state in (WAITING, HELD):
             at = self._states.find(state)
             if at >= 0:

@@ -181,7 +181,7 @@ class Clear(Work):
             count = min(count * 2, self.setting.batch) if len(jobs) == count else 1
 
 
-# A load that another dialect makes possible is one more class and one more row.
+# A load that another protocol makes possible is one more class and one more row.
 KINDS: Final[dict[str, type[Work]]] = {
     "keep": Keep,
     "delay": Delay,

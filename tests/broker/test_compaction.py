@@ -39,7 +39,7 @@ def yard() -> SimulatedServer:
 
 
 class Hands:
-    """Calls the engine as dialects do, each call a turn of its own."""
+    """Calls the engine as protocols do, each call a turn of its own."""
 
     def __init__(self, yard: SimulatedServer) -> None:
         self._yard = yard

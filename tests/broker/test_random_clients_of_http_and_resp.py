@@ -1,6 +1,7 @@
 """Clients of RESP, the API and Glovebox whose connections break at any byte, over crashes.
 
-Unlike in the storms of all dialects, bytes stay unread for a while, and are lost with a connection.
+Unlike in the storms of all protocols, bytes stay unread for a while, and are lost with a
+connection.
 """
 
 from __future__ import annotations

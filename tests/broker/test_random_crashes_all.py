@@ -1,6 +1,6 @@
-"""Clients of several dialects share queues and do anything, and the server fails at any moment.
+"""Clients of several protocols share queues and do anything, and the server fails at any moment.
 
-The whole broker on the simulated disk; the book has what the clients were told.
+The whole broker on the simulated disk; the history checker has what the clients were told.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Client:
 
 
 class SimulatedServerConnector:
-    """The way into a yard that is left in peace."""
+    """The way into a simulated server that is left in peace."""
 
     def __init__(self, yard: SimulatedServer) -> None:
         self._yard = yard

@@ -204,7 +204,7 @@ def test_reading_a_payload_back_counts(yard: SimulatedServer) -> None:
 
 
 def test_a_command_in_portions_is_one(yard: SimulatedServer) -> None:
-    """A portion has 256 items, a turn 16 portions, and none of the turns is slow."""
+    """A chunk has 256 items, a turn 16 chunks, and none of the turns is slow."""
     peer = yard.connect("resp")
     for _ in range(6):
         peer.arrive(b"RPUSH q" + b" x" * 1000 + b"\r\n")

@@ -1,4 +1,4 @@
-"""Backups of a real server under load in all dialects, and backups that are killed."""
+"""Backups of a real server under load in all protocols, and backups that are killed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _name(payload: bytes) -> str:
 
 
 class Load:
-    """All dialects at once, until the context is left."""
+    """All protocols at once, until the context is left."""
 
     def __init__(self, server: WarmServer, when: str) -> None:
         self._stop = threading.Event()

@@ -1,4 +1,4 @@
-"""The book of the drills finds what a server must not do, and nothing that it may do."""
+"""The history checker of the drills finds what a server must not do, and nothing that it may do."""
 
 from __future__ import annotations
 

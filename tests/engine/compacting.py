@@ -1,4 +1,4 @@
-"""Compaction as far as the engine has a part in it: one pass, in any portions.
+"""Compaction as far as the engine has a part in it: one pass, in any chunks.
 
 The journal's own (journal/compaction.py) finds what lives in the dying segments by reading them;
 here it is found by looking at everything.

@@ -95,7 +95,7 @@ class JobRules(UpkeepRules):
             self.meet_due(budget)
 
     def meet_due(self, budget: int) -> None:
-        # Woken jobs are handed out after each portion, so that its size shows to those who wait.
+        # Woken jobs are delivered after each chunk, so that its size shows to those who wait.
         self.tick(1000 if self.engine.waiters else budget)
 
     @rule(duration=durations)

@@ -90,7 +90,7 @@ def test_a_short_cut_is_none_of_the_clients_business(
 def test_who_has_vanished_is_found_out_and_its_jobs_come_back(
     tmp_path: Path, cable: Cable, chance: Random, tally: Counter[str]
 ) -> None:
-    """The clients of all dialects are silent, with and without something that they were sent."""
+    """The clients of all protocols are silent, with and without something that they were sent."""
     flags = ("--keep-alive", "3s", "--heartbeat", f"{HEARTBEAT}s")
     with CabledServer(tmp_path, cable, *flags) as server:
         silent = [server.far(name) for name in ("workq", "resp", "resp", "http")]

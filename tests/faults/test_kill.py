@@ -1,4 +1,4 @@
-"""kill -9 of a server under the load of all dialects at once, again and again."""
+"""kill -9 of a server under the load of all protocols at once, again and again."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A server that is restarted again and again, while clients of all dialects work.
+"""A server that is restarted again and again, while clients of all protocols work.
 
 They come back by themselves; all that was pushed is done, and what was done is not done again.
 """

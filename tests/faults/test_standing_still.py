@@ -151,7 +151,7 @@ def test_jobs_of_a_client_that_stands_still_come_back_once(
 def test_a_server_that_stands_still_again_and_again_loses_nothing(
     tmp_path: Path, chance: Random, tally: Counter[str]
 ) -> None:
-    """Leases end meanwhile, and clients of all dialects go on as if nothing had been."""
+    """Leases end meanwhile, and clients of all protocols go on as if nothing had been."""
     with WarmServer(tmp_path, *crowds.FLAGS) as server, under_load(server, chance, tally) as run:
         for _ in range(STOPS):
             run.wait(chance.randint(1, 200))

@@ -40,7 +40,7 @@ _WRITES: Final = re.compile(r"^p?writev?(64|2)?$")
 
 
 class Lines:
-    """A connection of a dialect of lines."""
+    """A connection of a protocol of lines."""
 
     def __init__(self, server: Server, address: tuple[str, int]) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""What is counted: a fixed number of jobs, pushed, taken and finished in each dialect.
+"""What is counted: a fixed number of jobs, pushed, taken and finished in each protocol.
 
 A workload talks over `Channel`s and knows nothing of what is behind them: the broker inside a test,
 or a server process. It waits for each reply, so the same jobs always make the same commands in the
@@ -29,7 +29,7 @@ class Channel(Protocol):
 
 
 class Place(Protocol):
-    """Where the commands are carried out."""
+    """Where the commands are executed."""
 
     def open(self, dialect: str) -> Channel: ...
 
@@ -183,7 +183,7 @@ SHAPES: Final = (
 
 
 class Workload:
-    """Jobs in one dialect and shape, at one place."""
+    """Jobs in one protocol and shape, at one place."""
 
     def __init__(self, place: Place, dialect: Dialect, shape: Shape, payload: int = PAYLOAD):
         self._place = place

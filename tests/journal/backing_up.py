@@ -1,4 +1,6 @@
-"""Backups to test with: a yard that compacts, and sources that have it go on during a copy."""
+"""Backups to test with: a simulated server that compacts, and sources that have it go on during a
+copy.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from taskyard.journal.segment import SEGMENT_HEADER_BYTES, base_of, segment_name
 
 
 def bases(disk: MemoryDisk) -> list[int]:
-    """Positions of the Base records."""
+    """Positions of the checkpoints."""
     entries = JournalReader(disk.directory(JOURNAL)).read(snapshots=True)
     return [int(entry.position) for entry in entries if entry.record.kind() == CHECKPOINT]
 
@@ -55,7 +55,7 @@ def test_damage_at_the_very_beginning_leaves_nothing(offset: int, kept: int) -> 
 
 @pytest.mark.parametrize("kept", LAYOUTS)
 def test_what_is_kept_for_readers_saves_the_rest(kept: int) -> None:
-    """From further back there is another Base record: all up to the damage is known."""
+    """From further back there is another checkpoint: all up to the damage is known."""
     yard = compacted(kept, readers=True)
     yard._start()  # from now on a header knows of the last base
     yard.stop()
@@ -113,7 +113,7 @@ def test_damage_in_what_is_retained_does_not_make_a_repair_lose_more(kept: int) 
     assert plan.damage is not None
     assert plan.damage.file == segment_name(last.base)
     fix(yard.disk)
-    assert recover(yard.disk).next_seq == plan.last_kept + 2  # with the Base record of the repair
+    assert recover(yard.disk).next_seq == plan.last_kept + 2  # with the checkpoint of the repair
     starts_again(yard)
 
 

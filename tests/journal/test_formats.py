@@ -125,7 +125,7 @@ def test_it_is_gone_on_with_in_new_segments_behind_the_old_ones(name: str) -> No
 
 
 class Later(RetainingYard):
-    """A yard whose clock goes on where a journal has ended."""
+    """A simulated server whose clock goes on where a journal has ended."""
 
     def __init__(self, disk: MemoryDisk) -> None:
         self._begins = int(recover(disk).state.time) + 1

@@ -1,4 +1,4 @@
-"""Old records in portions: bounded, in order, and clear about what is not there."""
+"""Old records in chunks: bounded, in order, and clear about what is not there."""
 
 from support.retaining import ORIGIN, POLICY, SEGMENT, RetainingYard
 

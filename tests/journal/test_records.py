@@ -211,7 +211,7 @@ def content(record: r.Record) -> list[Any]:
 
 
 def carried(record: r.Record) -> dict[str, object]:
-    """All that a carry says, but for its blob."""
+    """All that a snapshot says, but for its blob."""
     found = flat(record)
     assert isinstance(found, dict)
     return {name: each for name, each in found.items() if name not in ("blob", "seq")}

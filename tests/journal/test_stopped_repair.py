@@ -82,7 +82,7 @@ def test_numbers_that_were_given_are_not_given_again(kept: int, offset: int, rea
     assert plan.checkpoint_plan.next_id == known.next_id
     execute_repair(disk, plan, "damaged-now", Random(1).randbytes, NOW)
     disk.crash()
-    assert recover(disk).next_seq == plan.last_kept + 2  # with the Base record of the repair
+    assert recover(disk).next_seq == plan.last_kept + 2  # with the checkpoint of the repair
     knows_its_numbers(disk, known)
 
 
@@ -115,7 +115,7 @@ def test_a_repair_that_is_stopped_again_and_again(seed: int) -> None:
         if not plan_repair(disk).is_needed():
             break
         disk.fail_call(*chance.choice(steps(disk)))
-        with contextlib.suppress(OSError):  # what is set aside already is not copied again
+        with contextlib.suppress(OSError):  # what is parked already is not copied again
             fix(disk)
         disk.crash(chance)
     if plan_repair(disk).is_needed():
@@ -145,7 +145,7 @@ def test_what_readers_have_saves_all_if_a_header_is_lost(kept: int) -> None:
     fix(disk)
     disk.crash()
     assert not plan_repair(disk).is_needed()
-    assert recover(disk).next_seq == first_seq + 1  # with the Base record of the repair
+    assert recover(disk).next_seq == first_seq + 1  # with the checkpoint of the repair
 
 
 # Segments that are missing at the end

@@ -61,7 +61,7 @@ FLAGS_OF_OTHERS = {
     *("--archives", "--conf", "--py-files"),  # of spark-submit
 }
 
-# What the page of each dialect has sessions in.
+# What the page of each protocol has sessions in.
 SPOKEN = {
     "masenko": {"sh", "python"},
     "workq": {"sh", "python"},

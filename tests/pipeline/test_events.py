@@ -232,7 +232,7 @@ def test_packed_blocks_have_the_events_of_a_range_of_jobs(
 
 
 def test_a_range_without_events_is_a_block_all_the_same() -> None:
-    """The records of a carry, for instance: it says that they have been read."""
+    """The records of a snapshot, for instance: it says that they have been read."""
     (blocks,) = pack([], ("seq", "event"), ("timeline", 3, 4))
     assert blocks["ids"].to_pylist() == [-1]
     block = read_block(blocks["rows"][0])

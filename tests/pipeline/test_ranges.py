@@ -36,7 +36,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a few kilobytes are worth several tasks and several portions."""
+    """So that a few kilobytes are worth several tasks and several chunks."""
     monkeypatch.setattr(journal, "_MIN_RANGE_BYTES", 200)
     monkeypatch.setattr(journal, "_CHUNK_BYTES", 600)
 

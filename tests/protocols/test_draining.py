@@ -1,5 +1,6 @@
-"""Queues and servers that are drained refuse pushes, in the words of each dialect, and go on with
-what they have."""
+"""Queues and servers that are drained refuse pushes, in the words of each protocol, and go on with
+what they have.
+"""
 
 import json
 

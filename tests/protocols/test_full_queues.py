@@ -1,4 +1,4 @@
-"""A queue that is full, in the words of each dialect."""
+"""A queue that is full, in the words of each protocol."""
 
 import pytest
 from support.api import NDJSON, ApiClient

@@ -1,7 +1,7 @@
-"""Who may do what: every user, in every dialect, with every command.
+"""Who may do what: every user, in every protocol, with every command.
 
 The table of commands says which permission each of them needs; all else follows from it. What is
-denied is answered in the dialect's own words, and leaves no record behind.
+denied is answered in the protocol's own words, and leaves no record behind.
 """
 
 from __future__ import annotations

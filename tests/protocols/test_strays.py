@@ -1,4 +1,4 @@
-"""Other protocols at a port that does not speak them: nothing of what they bring is carried out."""
+"""Other protocols at a port that does not speak them: nothing of what they bring is executed."""
 
 from __future__ import annotations
 

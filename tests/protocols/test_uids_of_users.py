@@ -1,4 +1,4 @@
-"""Two users push to one queue: a uid of one is not the other's, in any dialect's words."""
+"""Two users push to one queue: a uid of one is not the other's, in any protocol's words."""
 
 from __future__ import annotations
 

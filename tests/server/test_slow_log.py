@@ -18,7 +18,7 @@ from taskyard.broker.receiver import ClientConnection
 from taskyard.broker.slow import SlowCommandLog
 from taskyard.server.slow_log import SlowCommandReporter
 
-MANY = 5000  # commands in a transaction, which are carried out in one go
+MANY = 5000  # commands in a transaction, which are executed in one go
 
 
 class World:

@@ -135,7 +135,7 @@ def test_certificates_can_be_optional(tmp_path: Path, certificates: Certificates
 
 
 class Listening:
-    """A dialect that asks every client's connection for the name of its holder."""
+    """A protocol that asks every client's connection for the name of its holder."""
 
     def __init__(self) -> None:
         self._yard = SimulatedServer()
@@ -147,8 +147,9 @@ class Listening:
 
 
 def names_told(context: ssl.SSLContext, clients: list[ssl.SSLContext]) -> list[str]:
-    """What a dialect learns of clients that come one after the other, and again with the session
-    of the first time."""
+    """What a protocol learns of clients that come one after the other, and again with the session
+    of the first time.
+    """
     listening = Listening()
 
     def come(address: tuple[str, int], client: ssl.SSLContext) -> None:

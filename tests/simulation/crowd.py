@@ -1,6 +1,6 @@
 """What the simulated machine knows of its clients: whose bytes to transport, and what to notify.
 
-A crowd has the clients of all dialects and keeps a book of what they asked for and were told. It
+A crowd has the clients of all protocols and records what they asked for and were told. It
 does no I/O. The order in which it hears of things is that in which they happen to its clients:
 bytes that were on their way when a connection ended have been received, or never will be.
 """

@@ -16,7 +16,7 @@ class ClientMix:
         self._client_count = 0
 
     def add_client(self, name: str) -> SetClient:
-        """Each dialect in turn at first."""
+        """Each protocol in turn at first."""
         self._client_count += 1
         kind = (
             DRIVERS[self._client_count - 1]

@@ -1,5 +1,6 @@
 """The power fails before and after each single operation of the disk: of a start, of work with
-compaction and spare segments, of a clean stop, and of the recovery from all that."""
+compaction and prepared segments, of a clean stop, and of the recovery from all that.
+"""
 
 import pytest
 from simulation.draws import short_plan

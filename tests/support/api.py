@@ -1,4 +1,5 @@
-"""A client of the JSON API inside a simulated yard: no sockets, but the same waiting for the disk.
+"""A client of the JSON API inside a simulated server: no sockets, but the same waiting for the
+disk.
 
 Whatever is answered is compared with the API's own document, so each test that uses this also
 tests that the document is true.

@@ -1,4 +1,4 @@
-"""Batches from the first portion to the last, for tests that do not care about what is between."""
+"""Batches from the first chunk to the last, for tests that do not care about what is between."""
 
 from __future__ import annotations
 

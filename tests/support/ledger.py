@@ -35,7 +35,7 @@ class Entry:
         self.holder = ""  # the client that has it now
         self.held_in = ""  # from the queue of this name
         self.delivered = False
-        self.finish_asked = False  # since it was handed out the last time
+        self.finish_asked = False  # since it was delivered the last time
         self.finished = False  # acknowledged
         self.fails = Fails()  # in its queue
         self.dead_fails = Fails()  # in its dead queue, where it has as many tries again
@@ -72,7 +72,7 @@ class Fails:
     def __init__(self) -> None:
         self.possible = 0  # at most
         self.acknowledged = 0
-        self.shown = 0  # with the job, the last time it was handed out
+        self.shown = 0  # with the job, the last time it was delivered
 
     def sure(self) -> int:
         """At least."""
@@ -225,7 +225,7 @@ class Ledger:
     # The end
 
     def check(self) -> None:
-        """Every job has been handed out and finished that could be: is any missing?"""
+        """Every job has been delivered and finished that could be: is any missing?"""
         for transaction in self._undecided:
             if transaction.pushes:
                 self._check_undone(transaction)
@@ -254,7 +254,7 @@ class Ledger:
         entry.holder = ""
 
     def _check_order(self, entry: Entry) -> None:
-        """Jobs that were never handed out come in the order of their pushes."""
+        """Jobs that were never delivered come in the order of their pushes."""
         last = self._last_id.get(entry.queue, 0)
         assert entry.id > last, f"{entry.token} with id {entry.id} came after {last}"
         self._last_id[entry.queue] = entry.id

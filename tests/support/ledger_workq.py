@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """A job was handed out at some time between these two."""
+    """A job was delivered at some time between these two."""
 
     sent: float
     got: float

@@ -1,4 +1,4 @@
-"""A yard and those who listen to what happens in it."""
+"""A simulated server and those who listen to what happens in it."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ PATH = "/api/v1/events"
 
 
 class Listening:
-    """The events of a yard, and its clients."""
+    """The events of a simulated server, and its clients."""
 
     def __init__(self, yard: SimulatedServer, most: int = 100) -> None:
         self.yard = yard

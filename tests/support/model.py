@@ -334,7 +334,7 @@ class Model(Pushing):
 
         What is due earlier is done earlier; what is due at the same time goes in any order. A
         queue's delayed jobs wake together and its dead letters go together, and both may do so
-        as soon as one of them is due; or, if the work is done in small portions, one by one.
+        as soon as one of them is due; or, if the work is done in small chunks, one by one.
         """
         due = sorted(self.due(now), key=lambda event: event[0])
         if not due:

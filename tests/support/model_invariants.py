@@ -327,7 +327,7 @@ def _exact_timers(state: State) -> dict[tuple[object, ...], Timer]:
 
 
 def _check_waiting(engine: Engine) -> None:
-    """Nobody waits beside a job that could be handed out; lines and watchers have no leftovers."""
+    """Nobody waits beside a job that could be delivered; lines and watchers have no leftovers."""
     for name, line in engine.waiters.items():
         assert line
         assert list(line) == sorted(line)

@@ -1,4 +1,4 @@
-"""The life of a job in the reference model: handed out, finished, failed, followed up."""
+"""The life of a job in the reference model: delivered, finished, failed, followed up."""
 
 from support.model_checks import require, valid_name
 from support.model_world import (

@@ -150,7 +150,7 @@ class World:
         self.watchers: list[Watcher] = []
         self.effects: list[tuple[object, ...]] = []
         self.retries: dict[int, int] = {}  # job -> when it is tried again, where chance decided
-        self.portions = False  # what is due is done in small portions
+        self.portions = False  # what is due is done in small chunks
 
     def copy(self) -> "World":
         """A world of its own: what follows in one is not seen in the other."""

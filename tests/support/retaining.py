@@ -1,4 +1,4 @@
-"""A yard with small segments, work that comes and goes, and readers of its journal."""
+"""A simulated server with small segments, work that comes and goes, and readers of its journal."""
 
 from support.simulated import SimulatedServer
 from support.snapshot import job_snapshot, snapshot

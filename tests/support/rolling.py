@@ -1,4 +1,4 @@
-"""Clients of every dialect that go on working while their server is restarted again and again.
+"""Clients of every protocol that go on working while their server is restarted again and again.
 
 Each has a queue of its own, a thread that pushes and one that takes, and comes back by itself. What
 was promised to them stands in their books.
@@ -26,7 +26,7 @@ PAUSE = 0.02  # seconds before the next try to connect
 LEASE = 10  # seconds: longer than a busy machine or its disk may stand still
 AWAY = (OSError, EOFError, WebSocketException, redis.ConnectionError)
 
-Ports = dict[str, tuple[str, int]]  # addresses by dialect, which stay the same
+Ports = dict[str, tuple[str, int]]  # addresses by protocol, which stay the same
 
 
 class DeliveryLog:
@@ -36,7 +36,7 @@ class DeliveryLog:
         self._lock = threading.Lock()
         self.pushed: list[str] = []  # acknowledged
         self.done: set[str] = set()  # acknowledged
-        self.back: list[str] = []  # and handed out once more after that
+        self.back: list[str] = []  # and delivered once more after that
         self.errors: list[str] = []
         self.allowed = 0  # pushes so far: it has a share for each time between two restarts
         self.over = threading.Event()

@@ -1,6 +1,6 @@
 """The whole broker in one process with a fake clock and a disk in memory.
 
-Same engine, journal, broker and dialect code as the server; only time, the event loop, the disk
+Same engine, journal, broker and protocol code as the server; only time, the event loop, the disk
 and the sockets are stand-ins. Nothing sleeps: after each step everything that can happen at the
 present time has happened.
 """
@@ -130,7 +130,7 @@ class SimulatedPeer:
 
 
 class ServerSide:
-    """What the dialect sees as its transport."""
+    """What the protocol sees as its transport."""
 
     def __init__(self, peer: SimulatedPeer, certificate: str = "") -> None:
         self._peer = peer

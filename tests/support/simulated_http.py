@@ -1,4 +1,4 @@
-"""HTTP inside a simulated yard: the listener's own code on a socket that is none."""
+"""HTTP inside a simulated server: the listener's own code on a socket that is none."""
 
 from __future__ import annotations
 

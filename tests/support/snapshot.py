@@ -203,7 +203,7 @@ def lane_jobs(queue: Queue, state: int) -> list[Job]:
 
 
 def waiting_jobs(queue: Queue) -> list[Job]:
-    """Ready jobs and those that limits set aside, which is not persistent, in delivery order."""
+    """Ready jobs and those that limits parked, which is not persistent, in delivery order."""
     found = [*lane_jobs(queue, READY), *lane_jobs(queue, LIMITED)]
     return sorted(found, key=lambda job: (-job.priority, job.order_key, job.id))
 

@@ -37,8 +37,9 @@ class SocketPeer:
         masenko: tuple[str, int] | None = None,
         opened: socket.socket | None = None,
     ) -> None:
-        """`masenko` is where that dialect listens, if this is another one; `opened` a connection
-        that is there already."""
+        """`masenko` is where that protocol listens, if this is another one; `opened` a connection
+        that is there already.
+        """
         self._masenko = masenko or address
         self._socket = opened or socket.create_connection(address, timeout=HANG_GUARD)
         self._socket.settimeout(HANG_GUARD)

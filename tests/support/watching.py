@@ -1,4 +1,4 @@
-"""A yard and those who watch its figures."""
+"""A simulated server and those who watch its figures."""
 
 import json
 from typing import Any

@@ -135,4 +135,4 @@ class WebServer:
         for receiver in self.broker.connections():
             receiver.shut_down()
         await self._open.wait_until_closed(HANG_GUARD)
-        await asyncio.sleep(0)  # what was closed is let go of
+        await asyncio.sleep(0)  # what was closed is freed

@@ -11,7 +11,7 @@ from websockets.exceptions import ConnectionClosed
 
 class WebSocketPeer:
     def __init__(self, address: tuple[str, int], masenko: tuple[str, int]) -> None:
-        """`masenko` is where that dialect listens."""
+        """`masenko` is where that protocol listens."""
         self._masenko = masenko
         host, port = address
         self._client = connect(f"ws://{host}:{port}/connect/", max_size=None, legacy=True)

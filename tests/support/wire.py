@@ -31,14 +31,14 @@ class Peer(Protocol):
 
 
 class BytePeer(Peer, Protocol):
-    """A client of a dialect whose answers tell their own length."""
+    """A client of a protocol whose answers tell their own length."""
 
     def read_exactly(self, size: int) -> bytes:
         """The next so many bytes received."""
 
 
 class MessagePeer(Peer, Protocol):
-    """A client of a dialect that sends and gets whole messages of JSON."""
+    """A client of a protocol that sends and gets whole messages of JSON."""
 
     def send_json(self, **fields: object) -> None: ...
 

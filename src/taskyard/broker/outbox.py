@@ -98,9 +98,8 @@ class ReplyQueue:
         self._closing = False
         self._drain_input = False
         self._overfull = False
-        self._deferred_count: i64 = (
-            0  # replies that wait for another durability level: see aside.py
-        )
+        # replies that wait for another durability level: see aside.py
+        self._deferred_count: i64 = 0
         self.aborted = False  # nothing that waited may be seen any more
         self.awaits_commit = False  # among those the broker checks after a commit
         # when the last reply that waited for a slow disk was released: see convoy.py

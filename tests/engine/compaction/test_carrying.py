@@ -1,6 +1,6 @@
 """Compaction between all other operations: a replay may begin at any base, and nobody notices.
 
-The machine is the one of test_machine.py. In between, passes of compaction are done in portions,
+The machine is the one of test_machine.py. In between, passes of compaction are done in chunks,
 finished or given up, and restarts begin at the last base. After each pass, a replay from its base,
 and one from any earlier point, must come to the state that is there.
 """
@@ -121,7 +121,7 @@ class CarryingMachine(JobRules):
         self.go_on()
 
     def go_on(self) -> None:
-        """Carry a portion, all that is left after the last one: nothing of that can be seen."""
+        """Carry a chunk, all that is left after the last one: nothing of that can be seen."""
         compaction = self.compaction
         if compaction is None:
             return

@@ -1,4 +1,4 @@
-"""Limits for each key of a queue, and the jobs that are set aside until their key is open."""
+"""Limits for each key of a queue, and the jobs that are parked until their key is open."""
 
 import pytest
 from engine.harness import ORIGIN, OWNER, Bench
@@ -58,7 +58,7 @@ def test_a_job_set_aside_comes_back_to_its_place() -> None:
     aside = bench.push(limit_key=b"x")
     bench.take()
     later = bench.push()
-    assert bench.try_to_take() is later  # which met the one set aside
+    assert bench.try_to_take() is later  # which met the one parked
     behind = bench.push()
     bench.ack(first)
     assert [bench.take().id, bench.take().id] == [aside.id, behind.id]
@@ -168,12 +168,12 @@ def test_a_queue_with_remembered_keys_can_be_deleted() -> None:
     check_invariants(bench.engine)
 
 
-# Jobs that are set aside
+# Jobs that are parked
 
 
 @pytest.fixture
 def aside() -> Bench:
-    """Job 1 is leased, jobs 2 and 3 of the same key are set aside."""
+    """Job 1 is leased, jobs 2 and 3 of the same key are parked."""
     bench = limited(key_concurrency=1)
     fill(bench, 3, b"x")
     bench.take()

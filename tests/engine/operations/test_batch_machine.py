@@ -1,4 +1,4 @@
-"""Consumers, their batches in portions, single ends, expiry and crashes, in any order.
+"""Consumers, their batches in chunks, single ends, expiry and crashes, in any order.
 
 The machine remembers what each consumer was told, and which jobs somebody has said to be done.
 """
@@ -111,7 +111,7 @@ class Batches:
         self.go_on(name, len(self.requests[name]) - 1)
 
     def go_on(self, name: str, which: int) -> None:
-        """A portion of what somebody has asked for."""
+        """A chunk of what somebody has asked for."""
         if not self.requests[name]:
             return
         request = self.requests[name][which % len(self.requests[name])]
@@ -161,7 +161,7 @@ class Batches:
                 assert job.state == LEASED
 
     def ack(self, name: str) -> None:
-        """One portion of it."""
+        """One chunk of it."""
         held = self.held_by(name)
         try:
             self.bench.engine.ack_batch(name, self.known(name), ORIGIN, self.bench.now)
@@ -170,7 +170,7 @@ class Batches:
         self.done |= held
 
     def drop(self, name: str) -> None:
-        """One portion of it."""
+        """One chunk of it."""
         try:
             over = self.bench.engine.drop_consumer(name, ORIGIN, self.bench.now)
         except StaleBatch:
@@ -206,7 +206,7 @@ class Batches:
         self.bench.engine.tick(self.bench.now, budget)
 
     def compact(self, which: int, count: int) -> None:
-        """A portion of a pass, which may let the journal begin between those of a batch."""
+        """A chunk of a pass, which may let the journal begin between those of a batch."""
         bench = self.bench
         bench.collect()
         if self.compaction is None:

@@ -1,4 +1,4 @@
-"""Batches are leased and ended a portion at a time: what others see and do between, and crashes."""
+"""Batches are leased and ended a chunk at a time: what others see and do between, and crashes."""
 
 import pytest
 from engine.harness import ORIGIN, Bench

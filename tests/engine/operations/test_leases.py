@@ -306,7 +306,7 @@ def test_time_goes_on_while_the_server_is_down(bench: Bench) -> None:
 
 
 def test_a_job_that_another_has_by_now_is_not_taken_from_it(bench: Bench) -> None:
-    """Of one who held a great many and goes, the leases end in portions."""
+    """Of one who held a great many and goes, the leases end in chunks."""
     for _ in range(MAX_LEASES_RELEASED_AT_ONCE):
         bench.push()
         bench.take(owner=1, bound=True)

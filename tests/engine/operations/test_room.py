@@ -291,7 +291,7 @@ class Busy:
         consumer = self.engine.state.consumers.get("c")
         number = consumer.number + 1 if consumer is not None else 1
         request = BatchRequest("c", number, self.utf8, 7, 0, self.origin)
-        self.engine.lease_batch(request, self.bench.now)  # a portion: all of it, or nothing
+        self.engine.lease_batch(request, self.bench.now)  # a chunk: all of it, or nothing
 
     def room_changes(self) -> None:
         self.bench.collect()

@@ -1,4 +1,4 @@
-"""Handing out jobs: fetch, pop, and waiting in line."""
+"""Delivering jobs: fetch, pop, and waiting."""
 
 from collections import Counter
 

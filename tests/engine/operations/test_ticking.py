@@ -1,4 +1,4 @@
-"""What happens by itself: in order of time, in portions, and also when the disk is gone."""
+"""What happens by itself: in order of time, in chunks, and also when the disk is gone."""
 
 from engine.harness import ORIGIN, START, Bench
 from support.model_invariants import check_invariants

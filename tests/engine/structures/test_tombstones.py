@@ -73,7 +73,7 @@ def test_a_uid_that_is_carried_again_is_there_once() -> None:
 
 
 def test_the_last_job_that_had_a_uid_counts_in_whatever_order_they_come() -> None:
-    """A run that remembers none may use a uid twice; a carry may bring the older one later."""
+    """A run that remembers none may use a uid twice; a snapshot may bring the older one later."""
     tombstones = Tombstones(SECOND)
     tombstones.add(A, 2, PRODUCER, START + FINEST, 1)
     tombstones.add(A, 1, PRODUCER, START, 2)

@@ -1,4 +1,4 @@
-"""Weights: how many bytes still live in each zone of the journal."""
+"""Weights: how many bytes still live in each region of the journal."""
 
 from collections import Counter
 
@@ -41,7 +41,7 @@ def test_weight_is_counted_where_it_is() -> None:
 
 
 def test_weight_may_come_before_what_was_there() -> None:
-    """As when a carry tells of a job whose payload stands before the base."""
+    """As when a snapshot tells of a job whose payload stands before the base."""
     weights = LiveBytes()
     weights.add(5 * REGION_BYTES, 10)
     weights.add(2 * REGION_BYTES, 7)

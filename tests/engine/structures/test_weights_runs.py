@@ -99,7 +99,7 @@ def test_what_is_taken_and_added_in_turn_at_two_places() -> None:
 
 
 def test_weight_before_all_that_was_forgotten_is_counted() -> None:
-    """As when the base is moved, and a carry tells of what stands before it."""
+    """As when the base is moved, and a snapshot tells of what stands before it."""
     weights = LiveBytes()
     weights.add(5 * REGION_BYTES, 10)
     weights.subtract(5 * REGION_BYTES, 10)

@@ -1,4 +1,4 @@
-"""All that a server answers over HTTP, with users, in a simulated yard."""
+"""All that a server answers over HTTP, with users, in a simulated server."""
 
 from __future__ import annotations
 

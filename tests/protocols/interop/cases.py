@@ -1,6 +1,6 @@
-"""Which dialects each property is tried with: combinations of those that can play its roles.
+"""Which protocols each property is tried with: combinations of those that can play its roles.
 
-Nothing is skipped: a dialect that cannot do what a role needs makes no case. test_table.py says
+Nothing is skipped: a protocol that cannot do what a role needs makes no case. test_table.py says
 which cases there must be.
 """
 
@@ -15,7 +15,7 @@ from protocols.interop.adapters.base import Adapter, Can
 from support.effort import LONG
 
 Roles = dict[str, set[Can]]
-Cast = tuple[Any, ...]  # a dialect for each role, and what else differs between cases
+Cast = tuple[Any, ...]  # a protocol for each role, and what else differs between cases
 Pair = tuple[tuple[int, Any], tuple[int, Any]]
 
 MOST_ROLES = 3  # of which all combinations are tried, with long effort
@@ -163,7 +163,7 @@ PROPERTIES: dict[str, Roles] = {
 
 
 def players(name: str) -> dict[str, list[type[Adapter]]]:
-    """The dialects that can play each role of a property."""
+    """The protocols that can play each role of a property."""
     return {
         role: [adapter for adapter in ADAPTERS if adapter.can >= needed]
         for role, needed in PROPERTIES[name].items()
@@ -174,7 +174,7 @@ def players(name: str) -> dict[str, list[type[Adapter]]]:
 def casts(name: str, *more: Sequence[Any]) -> list[Cast]:
     """Who plays with whom, and with what else: all pairs, or with long effort all combinations.
 
-    Of more than three roles it is always all pairs of dialects.
+    Of more than three roles it is always all pairs of protocols.
     """
     roles: list[Sequence[Any]] = list(players(name).values())
     if not LONG:
@@ -201,8 +201,9 @@ def pairs(cast: Cast) -> set[Pair]:
 
 
 def cases(name: str, /, **more: Sequence[Any]) -> pytest.MarkDecorator:
-    """Run a test with the dialects that can play the roles of this property, with the values
-    given here, and in the kinds of world that it asks for (see `spread`)."""
+    """Run a test with the protocols that can play the roles of this property, with the values
+    given here, and in the kinds of world that it asks for (see `spread`).
+    """
     return pytest.mark.cases(name, **more)
 
 

@@ -1,4 +1,4 @@
-"""Jobs that wait for jobs of other dialects: released, or failed with them."""
+"""Jobs that wait for jobs of other protocols: released, or failed with them."""
 
 from protocols.interop.adapters.base import Adapter, Can, Options
 from protocols.interop.cases import cases

@@ -1,4 +1,4 @@
-"""Push in one dialect, take and finish in another, and look from everywhere."""
+"""Push in one protocol, take and finish in another, and look from everywhere."""
 
 from itertools import cycle, islice
 

@@ -1,5 +1,6 @@
-"""Clients of all dialects at work on one queue in no particular order, with crashes in between:
-every job is done, none is done twice, and none comes again once its end was acknowledged."""
+"""Clients of all protocols at work on one queue in no particular order, with crashes in between:
+every job is done, none is done twice, and none comes again once its end was acknowledged.
+"""
 
 from random import Random
 
@@ -18,7 +19,7 @@ from support.effort import effort
 from support.simulated import SimulatedServer
 
 STEPS = 250
-CLIENTS = 3  # of each dialect
+CLIENTS = 3  # of each protocol
 ROUNDS = 40  # of taking whatever has come back, until everything must be done
 PATIENCE = 200  # failures and lost leases that are not final
 FOR_EVER = 1e9

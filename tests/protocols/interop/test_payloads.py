@@ -1,4 +1,4 @@
-"""Payloads and names: what can be said in both dialects is the same, and the rest has its rule."""
+"""Payloads and names: what can be said in both protocols is the same, and the rest has its rule."""
 
 import pytest
 from protocols.interop.adapters.base import Adapter, BadName, Can, NotFound

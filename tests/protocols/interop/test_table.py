@@ -1,4 +1,4 @@
-"""The cases that there must be: a dialect that lost a capability would lose them in silence."""
+"""The cases that there must be: a protocol that lost a capability would lose them in silence."""
 
 import math
 import re
@@ -17,7 +17,7 @@ BOTH_AND_API = BOTH + " api"
 TAKERS = BOTH + " glovebox"
 ALL = TAKERS + " api redis"
 
-# Property: the dialects in each of its roles.
+# Property: the protocols in each of its roles.
 EXPECTED: dict[str, tuple[str, ...]] = {
     "done": (ALL, TAKERS),
     "shown": ("masenko api", TAKERS),
@@ -108,8 +108,9 @@ def test_the_cases_of_a_property_are_these(name: str) -> None:
 @pytest.mark.parametrize("worlds", [(), WORLDS["world"], WORLDS["any_world"]], ids=len)
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_all_pairs_of_a_property_meet(name: str, worlds: tuple[str, ...]) -> None:
-    """A pusher of each dialect with a taker of each, and so on for any two of its roles, and each
-    of them in each kind of world."""
+    """A pusher of each protocol with a taker of each, and so on for any two of its roles, and each
+    of them in each kind of world.
+    """
     factors = [role.split() for role in EXPECTED[name]] + ([list(worlds)] if worlds else [])
     wanted = {
         ((one, first), (other, second))

@@ -1,4 +1,4 @@
-"""A server with clients of all dialects around it, and what everybody can see of it."""
+"""A server with clients of all protocols around it, and what everybody can see of it."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ _queues = count(1)
 
 
 def able(*needed: Can) -> list[type[Adapter]]:
-    """The dialects that can do all of this; there is always one, or a test would test nothing."""
+    """The protocols that can do all of this; there is always one, or a test would test nothing."""
     found = [adapter for adapter in ADAPTERS if adapter.can.issuperset(needed)]
     assert found, f"no dialect can do {needed}"
     return found
@@ -175,7 +175,7 @@ class World:
             self.job_is_gone(handle)
 
     def result_waiters(self, handle: Handle) -> list[Adapter]:
-        """A client of each dialect that can, waiting to hear how a job ends."""
+        """A client of each protocol that can, waiting to hear how a job ends."""
         waiters: list[Adapter] = [self.open(adapter) for adapter in able(Can.AWAIT_RESULT)]
         for waiter in waiters:
             waiter.ask_result(handle, 600)

@@ -359,7 +359,8 @@ def test_a_scene_is_the_same_before_both(
 
 def test_a_value_is_no_hindrance_to_a_move_that_has_waited() -> None:
     """Redis answers it with WRONGTYPE. Here a queue may have the name of a value, since other
-    dialects push without a look at values; its jobs are seen again when the value is gone."""
+    protocols push without a look at values; its jobs are seen again when the value is gone.
+    """
     side = SimulatedSide(SimulatedServer())
     mover, other = side.connect(), side.connect()
     mover.send(command("BLMOVE", "source", "target", "LEFT", "RIGHT", 0))

@@ -313,7 +313,7 @@ def test_a_wait_of_ages_fits_in_64_bits(yard: SimulatedServer, text: bytes) -> N
 
 
 def test_a_key_that_is_due_does_not_look_as_if_it_never_expired(yard: SimulatedServer) -> None:
-    """What is due is done in portions, so a key may be found after its time."""
+    """What is due is done in chunks, so a key may be found after its time."""
     peer = yard.connect("resp")
     run(peer, "SET", "k", "v", "PX", 1000)
     value = yard.engine.value(b"k")
@@ -327,7 +327,7 @@ def test_a_key_that_is_due_does_not_look_as_if_it_never_expired(yard: SimulatedS
 def test_a_job_that_is_tried_again_is_not_called_failed_since_others_are(
     yard: SimulatedServer,
 ) -> None:
-    """Those that wait for a job which fails do so in portions, at whosever turn it is."""
+    """Those that wait for a job which fails do so in chunks, at whosever turn it is."""
     peer = yard.connect("resp")
     blocker = run(peer, "JOB.PUSH", "b", "x")
     assert isinstance(blocker, int)

@@ -369,7 +369,7 @@ def test_a_long_ack_waits_for_a_disk_that_is_behind() -> None:
     yard.broker.pending_reply_limit = -1  # as if others had filled the memory
     yard.scheduler.slow = True
     peer.send(command("BATCH.ACK", "spark", 1))
-    assert yard.engine.state.leased_count == 5  # one portion is being synced, one waits for that
+    assert yard.engine.state.leased_count == 5  # one chunk is being synced, one waits for that
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
         yard.run_pending()

@@ -1,4 +1,4 @@
-"""Jobs that RESP clients push and clients of other dialects take, and the other way round."""
+"""Jobs that RESP clients push and clients of other protocols take, and the other way round."""
 
 import pytest
 from support.glovebox import Client as GloveboxClient

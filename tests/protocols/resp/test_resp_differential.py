@@ -178,7 +178,7 @@ DIFFERENCES = [
 
 
 class Clock:
-    """The one of the yard, which agreed with that of Redis at the start."""
+    """The one of the simulated server, which agreed with that of Redis at the start."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

@@ -1,5 +1,6 @@
 """Leases by ref: done, fail, extend, return, from any connection, and no longer once they are over;
-and waiting in line for one."""
+and waiting for one.
+"""
 
 import json
 

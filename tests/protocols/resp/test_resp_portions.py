@@ -1,5 +1,6 @@
-"""Commands about long lists are work in portions: others are answered in between, and connections
-may end in the middle."""
+"""Commands about long lists are work in chunks: others are answered in between, and connections
+may end in the middle.
+"""
 
 from random import Random
 
@@ -14,7 +15,7 @@ from taskyard.engine.model.queue import QueueSettings
 from taskyard.protocols.resp.connection import RespConnection
 
 PORTION = 256
-TURN = 16  # of portions, as of commands
+TURN = 16  # of chunks, as of commands
 LONG = 8_300  # two turns, and something
 MIB = 1 << 20
 
@@ -98,7 +99,7 @@ def test_the_borders_of_portions_lose_nothing(count: int) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, -1, 2, -2, 39, -39, 40, -40, 41, -41, 1000, -1000])
 def test_so_many_are_removed_from_either_end(yard: SimulatedServer, count: int) -> None:
-    """Forty equal ones among others, several of them in one portion."""
+    """Forty equal ones among others, several of them in one chunk."""
     values = [b"x" if number % 25 == 7 else b"%d" % number for number in range(1000)]
     peer = fill(yard, values)
     removed = min(abs(count) or 40, 40)

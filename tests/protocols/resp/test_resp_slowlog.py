@@ -1,4 +1,4 @@
-"""SLOWLOG: what took too long in any dialect, in the words of Redis and without anybody's data."""
+"""SLOWLOG: what took too long in any protocol, in the words of Redis and without anybody's data."""
 
 from pathlib import Path
 from typing import Any

@@ -64,7 +64,7 @@ class PassedServer(ServerProcess):
 
 @pytest.fixture
 def sockets() -> Iterator[list[socket.socket]]:
-    """One for each dialect, in their order."""
+    """One for each protocol, in their order."""
     found = [socket.create_server(("127.0.0.1", 0)) for _ in DIALECTS]
     yield found
     for each in found:

@@ -1,4 +1,4 @@
-"""Between socket and dialect: bytes both ways, back-pressure both ways, and the end."""
+"""Between socket and protocol: bytes both ways, backpressure both ways, and the end."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,6 @@
-"""Replies by the postman: whole, in order, to the right one, whoever reads or leaves meanwhile."""
+"""Replies by the reply sender: whole, in order, to the right one, whoever reads or leaves
+meanwhile.
+"""
 
 import asyncio
 import contextlib
@@ -345,7 +347,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServer]:
 
 
 def rounds_of(server: WarmServer) -> int:
-    """How often the postman of a server has gone to sleep."""
+    """How often the reply sender of a server has gone to sleep."""
     for task in Path(f"/proc/{server.pid}/task").iterdir():
         if (task / "comm").read_text() == "reply-sender\n":
             found = re.search(

@@ -41,7 +41,7 @@ class DriverOptions:
 
 
 def payload_of(token: str, largest: int) -> bytes:
-    """What a job of this token carries, the same each time; JSON, so that all dialects can."""
+    """What a job of this token carries, the same each time; JSON, so that all protocols can."""
     pad = "x" * Random(token).randint(0, largest)
     return json.dumps({"of": token, "pad": pad}, separators=(",", ":")).encode()
 

@@ -18,7 +18,7 @@ class InspectionChecks:
         """Somebody was shown how it has ended; empty data: it was given none; None: not shown."""
         require(not slip.refused, f"invented: the result of {slip.token}, which was refused")
         require(not slip.deleted <= asked.tick, f"back: {slip.token} was deleted, and has a result")
-        # What is shown of a failure is its result, or the last error, as the dialect has it.
+        # What is shown of a failure is its result, or the last error, as the protocol has it.
         result = None if data is None else (success, data if success else b"")
         same = slip.result is None or result in (None, slip.result)
         require(same, f"{slip.token} has another result than before")

@@ -192,7 +192,7 @@ class QueueVisit:
     base: int = 0  # of the tally, before which nobody can have taken it
     base_pops: int = 0
     fails: FailCounts = field(default_factory=FailCounts)
-    seen: int = 0  # how often it was handed out there
+    seen: int = 0  # how often it was delivered there
 
     def hidden(self) -> int:
         """Leases of which nobody was told, at most."""
@@ -264,7 +264,7 @@ class JobHistory:
 
     @property
     def seen(self) -> int:
-        """How often it was handed out."""
+        """How often it was delivered."""
         return self.home.seen + self.grave.seen
 
     def place(self, queue: str) -> QueueVisit:

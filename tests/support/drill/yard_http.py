@@ -1,4 +1,4 @@
-"""The HTTP listener of a simulated yard with Glovebox behind its upgrade.
+"""The HTTP listener of a simulated server with Glovebox behind its upgrade.
 
 The frames are read here: the server's own reader needs an event loop.
 """

@@ -1,4 +1,4 @@
-"""The crowd of all dialects as it behaves towards a real server, and how it is drained there."""
+"""The crowd of all protocols as it behaves towards a real server, and how it is drained there."""
 
 from __future__ import annotations
 

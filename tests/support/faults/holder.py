@@ -1,4 +1,4 @@
-"""A worker in a process of its own, to be stopped while it holds jobs of two dialects."""
+"""A worker in a process of its own, to be stopped while it holds jobs of two protocols."""
 
 from __future__ import annotations
 

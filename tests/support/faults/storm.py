@@ -19,7 +19,7 @@ from support.talk import ProtocolDriver
 from support.waiting import wait_for
 
 PAUSE = 0.02  # seconds before somebody tries again to come in
-LISTENERS = {"glovebox": "http", "api": "http"}  # of dialects that have none of their own
+LISTENERS = {"glovebox": "http", "api": "http"}  # of protocols that have none of their own
 
 Address = tuple[str, int]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -37,7 +37,7 @@ class LoadedClient(Protocol):
 
 
 class ClientSource(Protocol):
-    """Whoever knows the clients, and keeps the book of what they are told."""
+    """Whoever knows the clients, and keeps the history checker of what they are told."""
 
     def add_client(self, name: str) -> LoadedClient: ...
 

@@ -13,7 +13,7 @@ from taskyard.protocols.http.monitoring.watch import StatsSampler
 
 
 class Plotted:
-    """A yard that is watched, and the API beside it."""
+    """A simulated server that is watched, and the API beside it."""
 
     def __init__(
         self,

@@ -266,7 +266,7 @@ def test_a_purge_stops_if_somebody_deletes_the_queue(yard: SimulatedServer, api:
     second = api.begin("POST", "/api/v1/queues/mail/purge", {"states": ["ready"]})
     yard.run_pending()
     assert api.finish(first).status == 200
-    # Both took turns; whether the other was done by then is a matter of one portion.
+    # Both took turns; whether the other was done by then is a matter of one chunk.
     assert api.finish(second).status in {200, 404}
 
 

@@ -111,7 +111,7 @@ def test_who_comes_while_records_are_on_their_way_to_the_disk_gets_them() -> Non
     stream = listening.listen()
     yard.scheduler.finish_blocking()  # the sync
     yard.run_pending()
-    yard.scheduler.finish_blocking()  # a portion: the record was written before anybody listened
+    yard.scheduler.finish_blocking()  # a chunk: the record was written before anybody listened
     yard.run_pending()
     assert [event["event"] for event in stream.events()] == ["push"]
 

@@ -117,7 +117,7 @@ def test_a_client_that_stops_reading_in_the_middle_is_sent_little_more(
     stream.stuffed = True
     yard.scheduler.finish_blocking()
     yard.run_pending()
-    assert len(stream.events()) == 500  # the portion that was on its way
+    assert len(stream.events()) == 500  # the chunk that was on its way
     assert not yard.scheduler.blocking
     stream.read_again()
     assert len(yard.scheduler.blocking) == 1

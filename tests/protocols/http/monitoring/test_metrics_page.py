@@ -27,7 +27,7 @@ Labels = frozenset[tuple[str, str]]
 
 
 class Page:
-    """The page of a yard, and what a parser makes of it."""
+    """The page of a simulated server, and what a parser makes of it."""
 
     def __init__(
         self, yard: SimulatedServer, queues: int = 1000, lake: LakeView | None = None

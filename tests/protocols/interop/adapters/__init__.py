@@ -1,4 +1,4 @@
-"""The dialects under test. A new one joins by its module here and its name in ADAPTERS."""
+"""The protocols under test. A new one joins by its module here and its name in ADAPTERS."""
 
 from protocols.interop.adapters.api import ApiAdapter
 from protocols.interop.adapters.base import Adapter

@@ -1,6 +1,6 @@
 """The JSON API as the conformance suite speaks it: a connection for each request, as `curl` has.
 
-Jobs are pushed and looked at here; they are taken in other dialects.
+Jobs are pushed and looked at here; they are taken in other protocols.
 """
 
 import base64

@@ -1,6 +1,6 @@
-"""What the conformance suite does with a server, in words that every dialect can be put into.
+"""What the conformance suite does with a server, in words that every protocol can be put into.
 
-An adapter is one client of one dialect. What its dialect cannot say is absent from `can`, and no
+An adapter is one client of one protocol. What its protocol cannot say is absent from `can`, and no
 case is made that would need it; a verb that was not overridden is never called.
 """
 
@@ -16,7 +16,7 @@ Connect = Callable[[str], Peer]
 
 
 class Can(Enum):
-    """One thing that a dialect may be able to say."""
+    """One thing that a protocol may be able to say."""
 
     PUSH = auto()
     TAKE = auto()  # and finish
@@ -79,7 +79,7 @@ class UidTaken(Exception):
 
 
 class BadName(Exception):
-    """The dialect has no such name."""
+    """The protocol has no such name."""
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Handle:
 
     queue: str
     payload: bytes
-    number: int  # the job's id: pushes are counted over all dialects, from 1
+    number: int  # the job's id: pushes are counted over all protocols, from 1
     uid: str = ""  # "" until somebody has learnt it
     kept: bool = False  # its result outlives it
 
@@ -126,11 +126,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Taken:
-    """A delivery, as its dialect shows it."""
+    """A delivery, as its protocol shows it."""
 
     queue: str
     payload: bytes
-    name: str | None = None  # None, as below: the dialect does not show it
+    name: str | None = None  # None, as below: the protocol does not show it
     number: int | None = None
     uid: str | None = None
     fails: int | None = None
@@ -152,7 +152,7 @@ class Result:
     data: bytes
 
 
-Counts = dict[str, int]  # of "ready", "delayed" and "leased", those that the dialect shows
+Counts = dict[str, int]  # of "ready", "delayed" and "leased", those that the protocol shows
 
 
 class Adapter(ABC):
@@ -162,7 +162,7 @@ class Adapter(ABC):
     dialect: ClassVar[str]
     can: ClassVar[frozenset[Can]]
 
-    # How jobs that were pushed by this dialect behave, whoever takes them
+    # How jobs that were pushed by this protocol behave, whoever takes them
     result_outlives_job: ClassVar[bool]  # also if the push did not speak of a ttl
     loss_is_failure: ClassVar[bool]  # when a lease ends with a connection
     default_fails: ClassVar[int]  # the failure that is final when nothing was said
@@ -178,7 +178,7 @@ class Adapter(ABC):
     @classmethod
     @abstractmethod
     def pause_after_fail(cls, fails: int) -> int:
-        """Seconds until a job of this dialect comes back after failure number `fails`."""
+        """Seconds until a job of this protocol comes back after failure number `fails`."""
 
     def reconnect(self) -> None:
         self.peer = self._connect(self.dialect)
@@ -190,11 +190,11 @@ class Adapter(ABC):
 
     @abstractmethod
     def keep_alive(self) -> None:
-        """Do what a client of this dialect does to stay connected for another while."""
+        """Do what a client of this protocol does to stay connected for another while."""
 
     @abstractmethod
     def push(self, queue: str, payload: bytes, options: Options) -> str:
-        """Push a job; gives its uid, or "" if the dialect does not tell."""
+        """Push a job; gives its uid, or "" if the protocol does not tell."""
 
     @abstractmethod
     def ask(self, queue: str, wait: float) -> None:

@@ -205,35 +205,35 @@ def test_an_outcome_that_cannot_be_is_named(ref: str | None, outcome: str, reaso
 class TestFeed:
     def test_only_what_has_no_answer_is_sent_again(self) -> None:
         feed = CommandFeed(iter([[b"1", b"2", b"3"], [b"4"]]), _refused)
-        assert feed.next() == b"123"
-        feed.take([11])
-        assert feed.next() == b"4"
+        assert feed.next_commands() == b"123"
+        feed.on_replies([11])
+        assert feed.next_commands() == b"4"
         feed.resend_unanswered()
-        assert feed.next() == b"234"
-        assert feed.next() == b""
-        feed.take([12, 13, 14])
+        assert feed.next_commands() == b"234"
+        assert feed.next_commands() == b""
+        feed.on_replies([12, 13, 14])
         assert feed.done
         assert feed.answered == 4
 
     def test_what_the_server_cannot_do_now_is_sent_again(self) -> None:
         feed = CommandFeed(iter([[b"1", b"2", b"3"]]), _refused)
-        feed.next()
-        feed.take([11, refusal_from_reply("OOM queue is full"), 13])
+        feed.next_commands()
+        feed.on_replies([11, refusal_from_reply("OOM queue is full"), 13])
         assert feed.done
         assert feed.transient_error() is not None
         feed.resend_unanswered()
-        assert feed.next() == b"2"
-        assert feed.next() == b""
-        feed.take([12])
+        assert feed.next_commands() == b"2"
+        assert feed.next_commands() == b""
+        feed.on_replies([12])
         assert feed.transient_error() is None
         assert feed.done
         assert feed.answered == 3
 
     def test_what_was_done_before_is_answered_too(self) -> None:
         feed = CommandFeed(iter([[b"1", b"2"]]), _refused)
-        feed.next()
-        feed.take([refusal_from_reply("DUPLICATE 7 it has this uid"), b"delayed"])
-        assert feed.next() == b""
+        feed.next_commands()
+        feed.on_replies([refusal_from_reply("DUPLICATE 7 it has this uid"), b"delayed"])
+        assert feed.next_commands() == b""
         assert feed.done
         assert (feed.answered, feed.error) == (2, None)
 
@@ -242,17 +242,17 @@ class TestFeed:
         feed = CommandFeed(iter([batch, batch, batch]), _refused)
         sent = sum(len(chunk) for chunk in iter(feed.next, b""))
         assert 10_000 < sent < 20_000
-        assert feed.next() == b""
-        feed.take([1] * 5_000)
-        assert feed.next() != b""
+        assert feed.next_commands() == b""
+        feed.on_replies([1] * 5_000)
+        assert feed.next_commands() != b""
         large = CommandFeed(iter([[b"x" * 3_000_000] * 10]), _refused)
         assert len(b"".join(iter(large.next, b""))) == 9_000_000
 
     def test_a_refusal_ends_it_and_names_its_row(self) -> None:
         feed = CommandFeed(iter([[b"1", b"2"], [b"3"]]), _refused)
-        feed.next()
-        feed.take([11, Refused("ERR no")])
-        assert feed.next() == b""
+        feed.next_commands()
+        feed.on_replies([11, Refused("ERR no")])
+        assert feed.next_commands() == b""
         assert feed.done
         assert str(feed.error) == "row 1: ERR no"
 
@@ -262,10 +262,10 @@ class TestFeed:
             raise RowError("row 1")
 
         feed = CommandFeed(rows(), _refused)
-        assert feed.next() == b"1"
-        assert feed.next() == b""
+        assert feed.next_commands() == b"1"
+        assert feed.next_commands() == b""
         waits = not feed.done
-        feed.take([11])
+        feed.on_replies([11])
         assert waits
         assert feed.done
         assert isinstance(feed.error, RowError)

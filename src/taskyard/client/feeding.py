@@ -223,7 +223,7 @@ class CommandFeed(Window[tuple[int, bytes]]):
         self.error: Exception | None = None
         """What has ended it early."""
 
-    def next(self) -> bytes:
+    def next_commands(self) -> bytes:
         is_full = len(self._unanswered) >= _WINDOW_JOBS or self._unanswered_bytes >= _WINDOW_BYTES
         if is_full or self.transient_refusal is not None:
             return b""
@@ -243,7 +243,7 @@ class CommandFeed(Window[tuple[int, bytes]]):
             self._to_resend.extend(enumerate(batch, self._taken))
             self._taken += len(batch)
 
-    def take(self, replies: Sequence[Reply]) -> None:
+    def on_replies(self, replies: Sequence[Reply]) -> None:
         sent = self._unanswered
         for reply in replies:
             if not sent:

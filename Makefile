@@ -165,10 +165,11 @@ spark-programs: environment
 spark-session: environment
 	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(SPARK) $(SPARK_PROGRAMS:%=--ignore=%) $(ARGS)
 
-lint: environment ## ruff and mypy --strict
+lint: environment ## ruff, mypy --strict, and which package may import which
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy --strict $(CHECKED)
+	PYTHONPATH=src .venv/bin/lint-imports
 
 format: environment ## let ruff format and fix what it can
 	.venv/bin/ruff check --fix .

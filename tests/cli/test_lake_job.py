@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from support.small_lake import BEGAN, SmallLake, closed_job
 
-from taskyard.cli.failure import NOTHING, USAGE
 from taskyard.cli.lake import main
 from taskyard.pipeline.lake import one_job
+from taskyard.shared.exit_codes import NOTHING, USAGE
 
 UID = "0123456789abcdef0123456789abcdef"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from support.manifests import PACKAGING
 
-from taskyard.cli import failure, work
+from taskyard.cli import work
+from taskyard.shared import exit_codes
 
 UNITS = sorted(PACKAGING.glob("*.service"))
 WORKER = PACKAGING / "taskyard-worker@.service"
@@ -58,7 +59,7 @@ def test_workers_without_options_are_run_too() -> None:
 
 def test_workers_stay_down_where_a_person_should_look() -> None:
     codes = read(WORKER)["Service"]["RestartPreventExitStatus"].split()
-    assert [int(code) for code in codes] == [failure.USAGE, failure.DENIED]
+    assert [int(code) for code in codes] == [exit_codes.USAGE, exit_codes.DENIED]
 
 
 def test_only_the_worker_itself_is_told_to_stop() -> None:

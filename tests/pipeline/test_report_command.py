@@ -8,10 +8,11 @@ import pytest
 from pipeline.histories import WORKERS, History
 from pipeline.lake_runs import fill
 
-from taskyard.cli.failure import REFUSED, USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.lake import main
 from taskyard.cli.lake_read import read_target, read_time
 from taskyard.engine.model.job import SECOND, Policy
+from taskyard.shared.exit_codes import REFUSED, USAGE
 
 END = datetime(2026, 3, 8, 12, tzinfo=UTC)
 

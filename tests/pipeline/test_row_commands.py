@@ -240,13 +240,13 @@ class TestFeed:
     def test_only_so_much_is_on_its_way(self) -> None:
         batch = [b"x"] * 10_000
         feed = CommandFeed(iter([batch, batch, batch]), _refused)
-        sent = sum(len(chunk) for chunk in iter(feed.next, b""))
+        sent = sum(len(chunk) for chunk in iter(feed.next_commands, b""))
         assert 10_000 < sent < 20_000
         assert feed.next_commands() == b""
         feed.on_replies([1] * 5_000)
         assert feed.next_commands() != b""
         large = CommandFeed(iter([[b"x" * 3_000_000] * 10]), _refused)
-        assert len(b"".join(iter(large.next, b""))) == 9_000_000
+        assert len(b"".join(iter(large.next_commands, b""))) == 9_000_000
 
     def test_a_refusal_ends_it_and_names_its_row(self) -> None:
         feed = CommandFeed(iter([[b"1", b"2"], [b"3"]]), _refused)

@@ -2,11 +2,12 @@
 
 import sys
 
-from taskyard.cli.failure import INTERRUPTED, USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser
 from taskyard.cli.session import Context
 from taskyard.cli.style import is_terminal
 from taskyard.cli.text import escape_unsafe
+from taskyard.shared.exit_codes import INTERRUPTED, USAGE
 
 
 def add_yes(parser: CommandParser) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from taskyard.backup.source import BackupExtent, SegmentRange, segments_for_replay
 from taskyard.cli.event_stream import HttpEndpoint
-from taskyard.cli.failure import DENIED, REFUSED, UNREACHABLE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.session import Context, path
 from taskyard.cli.units import seconds_of
 from taskyard.client.errors import NotNow, Problem, Refused
@@ -19,6 +19,7 @@ from taskyard.journal.errors import JournalCorrupt, JournalError, SegmentRemoved
 from taskyard.journal.frames import SegmentBytes
 from taskyard.journal.identity import parse_identity
 from taskyard.journal.segment import SEGMENT_HEADER_BYTES, BadHeader, SegmentHeader, parse_header
+from taskyard.shared.exit_codes import DENIED, REFUSED, UNREACHABLE
 
 READER: Final = "backup"
 _LEASE: Final = 600.0  # seconds that segments are kept for a backup that was killed

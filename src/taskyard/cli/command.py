@@ -9,17 +9,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from taskyard.cli.failure import (
-    DONE,
-    INTERRUPTED,
-    PIPE_CLOSED,
-    REFUSED,
-    USAGE,
-    CommandFailed,
-)
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser, ExamplesFormatter, examples
 from taskyard.cli.session import DEFAULT_URL, Context
 from taskyard.cli.text import escape_unsafe
+from taskyard.shared.exit_codes import DONE, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE
 
 Run: TypeAlias = Callable[[Context], int | None]
 

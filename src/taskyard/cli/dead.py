@@ -13,13 +13,14 @@ from taskyard.cli.command import (
     subcommands,
 )
 from taskyard.cli.content import format_in_one_line
-from taskyard.cli.failure import REFUSED, USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser
 from taskyard.cli.progress import ProgressBar
 from taskyard.cli.session import PAGE_ITEMS, Context, path
 from taskyard.cli.shown import DEAD, now, short_error, show_job
 from taskyard.cli.table import Column
 from taskyard.cli.units import counted, since, size
+from taskyard.shared.exit_codes import REFUSED, USAGE
 
 _COMMANDS: Final = ("list", "show", "replay", "purge")
 QUEUES: Final = (

@@ -15,9 +15,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlencode, urlsplit
 
-from taskyard.cli.failure import DENIED, REFUSED, UNREACHABLE, USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.session import Context
 from taskyard.client.address import Address
+from taskyard.shared.exit_codes import DENIED, REFUSED, UNREACHABLE, USAGE
 
 _RETRY_PAUSES_S: Final = (0.2, 1.0, 2.0, 5.0)  # seconds before each further try to connect
 SILENCE_S: Final = 45.0  # seconds without even a sign of life, which is sent every 15

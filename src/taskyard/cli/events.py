@@ -8,12 +8,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.failure import REFUSED, USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser
 from taskyard.cli.progress import ProgressBar
 from taskyard.cli.session import Context
 from taskyard.cli.style import Style, columns_of
 from taskyard.cli.text import cut, escape_unsafe, pad
+from taskyard.shared.exit_codes import REFUSED, USAGE
 
 if TYPE_CHECKING:
     from taskyard.cli.event_stream import EventStream, ServerEvent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskyard.cli.failure import DENIED, REFUSED, UNREACHABLE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.client.errors import (
     ClientError,
     Denied,
@@ -10,6 +10,7 @@ from taskyard.client.errors import (
     StaleLease,
     Unavailable,
 )
+from taskyard.shared.exit_codes import DENIED, REFUSED, UNREACHABLE
 
 
 def explain(error: BaseException) -> CommandFailed | None:

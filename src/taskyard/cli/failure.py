@@ -1,15 +1,6 @@
-"""Why a command failed, and the exit code for scripts."""
+"""Why a command failed, with the exit code for scripts."""
 
-from typing import Final
-
-DONE: Final = 0
-REFUSED: Final = 1  # not found, or the server will not do it
-USAGE: Final = 2
-UNREACHABLE: Final = 3
-DENIED: Final = 4  # not logged in, or not allowed to
-NOTHING: Final = 5  # no job to fetch, no result yet
-INTERRUPTED: Final = 130  # Ctrl-C
-PIPE_CLOSED: Final = 141  # the reader of the output has ended
+from taskyard.shared.exit_codes import REFUSED
 
 
 class CommandFailed(Exception):

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.cli.command import command_parser, run_command
 from taskyard.cli.content import content_from_bytes, format_in_one_line
-from taskyard.cli.failure import DONE, NOTHING, REFUSED, USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser
 from taskyard.cli.progress import ProgressBar
 from taskyard.cli.session import Context
 from taskyard.cli.table import Column
 from taskyard.cli.units import seconds_of, span
+from taskyard.shared.exit_codes import DONE, NOTHING, REFUSED, USAGE
 
 if TYPE_CHECKING:
     from taskyard.client.source import Job

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from taskyard.cli.command import add_limit, command_parser, limit_of, run_command
-from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser
 from taskyard.cli.session import Context
 from taskyard.cli.shown import JOBS, QUEUE
 from taskyard.cli.table import Column
+from taskyard.shared.exit_codes import USAGE
 
 STATES: Final = ("ready", "limited", "leased", "delayed", "blocked", "succeeded", "failed")
 

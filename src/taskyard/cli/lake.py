@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.cli.ask import add_yes
 from taskyard.cli.command import add_flags, print_error
-from taskyard.cli.failure import DONE, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser, ExamplesFormatter, examples
 from taskyard.cli.title import hide_password, hide_value
+from taskyard.shared.exit_codes import DONE, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE
 from taskyard.spark import PipelineMissing, check_installed
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from taskyard.cli.failure import NOTHING, UNREACHABLE, USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.lake import open_storage
 from taskyard.cli.progress import ProgressBar
 from taskyard.cli.table import Column, print_table
@@ -20,6 +20,7 @@ from taskyard.cli.text import escape_unsafe
 from taskyard.cli.units import size
 from taskyard.shared.duration import parse_duration
 from taskyard.shared.error_line import error_line
+from taskyard.shared.exit_codes import NOTHING, UNREACHABLE, USAGE
 
 if TYPE_CHECKING:
     from taskyard.pipeline.lake.snapshot import Lake

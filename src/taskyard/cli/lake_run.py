@@ -10,11 +10,12 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from taskyard.cli.failure import DONE, UNREACHABLE, USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.lake import open_storage
 from taskyard.cli.progress import ProgressBar
 from taskyard.cli.style import is_terminal
 from taskyard.cli.units import seconds_of
+from taskyard.shared.exit_codes import DONE, UNREACHABLE, USAGE
 
 if TYPE_CHECKING:
     from taskyard.pipeline.lake.stream import LakeFiller

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.cli.ask import confirm
-from taskyard.cli.failure import DONE, REFUSED, USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.lake import open_storage
 from taskyard.cli.progress import ProgressBar
 from taskyard.cli.session import Context
@@ -15,6 +15,7 @@ from taskyard.cli.style import is_terminal
 from taskyard.cli.table import Column
 from taskyard.cli.units import counted
 from taskyard.shared.error_line import error_line
+from taskyard.shared.exit_codes import DONE, REFUSED, USAGE
 from taskyard.shared.names import NAME_RULE, valid_name
 
 if TYPE_CHECKING:

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser
 from taskyard.cli.refs import job_from_ref, run_for_each_ref
 from taskyard.cli.session import Context
 from taskyard.cli.units import seconds_of
+from taskyard.shared.exit_codes import USAGE
 
 
 def parser() -> CommandParser:

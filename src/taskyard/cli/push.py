@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser
 from taskyard.cli.progress import ProgressBar
 from taskyard.cli.session import Context
 from taskyard.cli.settings import SETTINGS
 from taskyard.cli.units import backoff_of, counted, moment_of, seconds_of
+from taskyard.shared.exit_codes import USAGE
 
 if TYPE_CHECKING:
     from taskyard.client.views import Pushed

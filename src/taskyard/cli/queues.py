@@ -5,13 +5,14 @@ from typing import Any, Final
 
 from taskyard.cli.ask import add_yes, confirm
 from taskyard.cli.command import command_parser, insert_default_command, run_command, subcommands
-from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser
 from taskyard.cli.progress import ProgressBar
 from taskyard.cli.session import Context
 from taskyard.cli.settings import SETTINGS, add_settings, setting_text, settings_of
 from taskyard.cli.table import Column
 from taskyard.cli.units import counted, size
+from taskyard.shared.exit_codes import USAGE
 
 _SORTS: Final = ("name", "ready", "leased", "delayed", "failed", "pushed")
 

@@ -5,10 +5,11 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from taskyard.cli.failure import DONE, REFUSED, USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.session import Context
 from taskyard.client.errors import Refused, StaleLease
 from taskyard.client.source import Job
+from taskyard.shared.exit_codes import DONE, REFUSED, USAGE
 
 _REF: Final = re.compile(r"[0-9]+-[0-9]+-[0-9]+")
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from taskyard.cli.backup import describe_manifest, summary
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser
 from taskyard.cli.progress import ProgressBar
 from taskyard.cli.session import Context
+from taskyard.shared.exit_codes import USAGE
 
 
 def parser() -> CommandParser:

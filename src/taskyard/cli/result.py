@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 from taskyard.cli.command import command_parser, run_command
 from taskyard.cli.content import content_from_bytes
-from taskyard.cli.failure import DONE, NOTHING, REFUSED, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser
 from taskyard.cli.progress import ProgressBar
 from taskyard.cli.session import Context
 from taskyard.cli.text import escape_unsafe
 from taskyard.cli.units import seconds_of
+from taskyard.shared.exit_codes import DONE, NOTHING, REFUSED
 
 
 def parser() -> CommandParser:

@@ -6,12 +6,13 @@ from typing import Any, Final
 
 from taskyard.cli.ask import add_yes, confirm
 from taskyard.cli.command import command_parser, insert_default_command, run_command, subcommands
-from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser
 from taskyard.cli.session import Context, path
 from taskyard.cli.shown import now, show_payload
 from taskyard.cli.table import Column
 from taskyard.cli.units import backoff_of, counted, exact, local, seconds_of, since
+from taskyard.shared.exit_codes import USAGE
 
 _UNLIMITED_FAILS: Final = 2**32 - 1  # the most that the API knows
 _COMMANDS: Final = ("list", "show", "set", "delete", "pause", "resume", "run")

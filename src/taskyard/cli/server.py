@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from taskyard.cli.command import command_parser, insert_default_command, run_command, subcommands
-from taskyard.cli.failure import DONE, REFUSED
 from taskyard.cli.main import CommandParser
 from taskyard.cli.progress import ProgressBar
 from taskyard.cli.session import Context
 from taskyard.cli.table import Column
 from taskyard.cli.units import counted, size, span
+from taskyard.shared.exit_codes import DONE, REFUSED
 
 _STATE_STYLES: Final = 0.5  # seconds between them
 

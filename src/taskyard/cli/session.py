@@ -10,9 +10,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote, urlencode
 
-from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.output import Output
 from taskyard.cli.units import seconds_of
+from taskyard.shared.exit_codes import USAGE
 
 if TYPE_CHECKING:
     from taskyard.client.client import Client

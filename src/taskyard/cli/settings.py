@@ -4,9 +4,10 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser
 from taskyard.cli.units import bytes_of, exact, seconds_of
+from taskyard.shared.exit_codes import USAGE
 from taskyard.shared.misspelt import did_you_mean
 from taskyard.shared.size import format_size
 

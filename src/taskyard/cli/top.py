@@ -11,13 +11,14 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser
 from taskyard.cli.session import Context
 from taskyard.cli.style import Style, is_terminal
 from taskyard.cli.top_model import SORTS, ServerSample, TopModel
 from taskyard.cli.top_screen import ScreenView, draw
 from taskyard.cli.units import seconds_of
+from taskyard.shared.exit_codes import USAGE
 
 if TYPE_CHECKING:
     from taskyard.cli.terminal import Terminal

@@ -12,11 +12,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from taskyard.cli.event_stream import EventStream, HttpEndpoint, ServerEvent
-from taskyard.cli.failure import UNREACHABLE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.session import PAGE_ITEMS, Context, path
 from taskyard.cli.top_model import ServerSample
 from taskyard.cli.top_names import KINDS, MAX_UNNAMED, NameStatistics
 from taskyard.client.errors import Denied, Refused
+from taskyard.shared.exit_codes import UNREACHABLE
 
 MAX_QUEUES: Final = 10_000
 MAX_LEASES: Final = 2_000

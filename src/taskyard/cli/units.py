@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
+from taskyard.shared.exit_codes import USAGE
 
 _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 _EXACT: Final = (

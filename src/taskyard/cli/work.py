@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from taskyard.cli.command import print_error
 from taskyard.cli.explain import explain
-from taskyard.cli.failure import DONE, INTERRUPTED, REFUSED, USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.main import CommandParser, ExamplesFormatter, examples
+from taskyard.shared.exit_codes import DONE, INTERRUPTED, REFUSED, USAGE
 
 if TYPE_CHECKING:
     from taskyard.tasks.app import App

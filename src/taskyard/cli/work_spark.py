@@ -7,9 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.cli.explain import explain
-from taskyard.cli.failure import DONE, INTERRUPTED, REFUSED, USAGE, CommandFailed
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.style import is_terminal
 from taskyard.cli.work import configure_logs, import_object
+from taskyard.shared.exit_codes import DONE, INTERRUPTED, REFUSED, USAGE
 
 if TYPE_CHECKING:
     from taskyard.pipeline.spark.workers import SparkWorkers, WorkersProgress

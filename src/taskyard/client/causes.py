@@ -8,13 +8,11 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-import taskyard
-
 _MAX_TRACE_CHARS: Final = 16_384  # characters
 _MAX_PICKLE_BYTES: Final = 65_536  # bytes
 # What stands between a pool and the function that it runs.
 _INTERNAL_PATHS: Final = (
-    os.path.join(os.path.dirname(taskyard.__file__), ""),
+    os.path.join(os.path.dirname(os.path.dirname(__file__)), ""),
     os.path.join(os.path.dirname(os.__file__), "asyncio", ""),
 )
 

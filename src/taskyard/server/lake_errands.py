@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from taskyard.cli.failure import NOTHING
 from taskyard.protocols.http.api.lake import LakeLookup
 from taskyard.protocols.http.api.views import moment
 from taskyard.server.errand import OneShotProcess, ProcessResult
 from taskyard.server.logs import fields, log
 from taskyard.shared.api_messages import LakeReportView, LakeView
+from taskyard.shared.exit_codes import NOTHING
 
 REPORT_FILE: Final = "report.html"
 LOOKUP_SECONDS: Final = 60.0  # seconds for one job

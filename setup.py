@@ -145,7 +145,7 @@ def mypyc_extensions() -> list[Extension]:
 
 
 def threads() -> list[Extension]:
-    """Those that do without the interpreter: see journal/flusher.py and server/net/postman.py."""
+    """Those that do without the interpreter: see journal/flush.py and server/net/sending.py."""
     return [
         Extension("taskyard.journal._flusher", ["src/taskyard/journal/_flusher.c"]),
         Extension("taskyard.server.net._postman", ["src/taskyard/server/net/_postman.c"]),

@@ -21,8 +21,8 @@ sys.path.insert(1, str(Path(__file__).resolve().parent.parent / "src"))
 
 from benchmarks import readings, rig
 from taskyard import AsyncClient, Client
-from taskyard.client.address import Address
 from taskyard.client.connection import Connection
+from taskyard.client.url import Address
 
 LEAST_RATIO = 1 / 3
 QUEUE = "push-many"

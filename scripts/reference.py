@@ -1,6 +1,6 @@
 """Writes the table of all settings into docs/configuration.md, from the table in the code.
 
-Run it after a change of src/taskyard/server/settings/config.py: `make reference`. A test says when
+Run it after a change of src/taskyard/server/settings/schema.py: `make reference`. A test says when
 it is due.
 """
 
@@ -10,10 +10,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from taskyard.server.settings.config import Option, options  # noqa: E402 (behind the path it is found on)
+from taskyard.server.settings.schema import Option, options  # noqa: E402 (behind the path it is found on)
 
 PAGE = ROOT / "docs" / "configuration.md"
-BEGIN = "<!-- made by scripts/reference.py from src/taskyard/server/settings/config.py -->\n"
+BEGIN = "<!-- made by scripts/reference.py from src/taskyard/server/settings/schema.py -->\n"
 END = "<!-- end of what is made -->\n"
 HEAD = "| flag | variable | TOML key | default | range | meaning |\n|---|---|---|---|---|---|\n"
 SAYS_NOTHING = ("PATH", "HOST")  # what is expected there goes without saying

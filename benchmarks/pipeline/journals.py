@@ -12,13 +12,13 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from taskyard.engine.model.effects import FetchRequest
+from taskyard.engine.model.events import FetchRequest
 from taskyard.engine.model.job import CLIENT, JSON, REDIS, SECOND, NewJob, Origin, Policy
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.operations.facade import Engine
 from taskyard.journal.disk import RealDisk
+from taskyard.journal.identity import JournalSettings
 from taskyard.journal.opening import open_journal
-from taskyard.journal.settings import JournalSettings
 
 _START: Final = 1_770_000_000 * SECOND
 _TURN: Final = 200  # jobs that are pushed, and leased, and finished, at a time

@@ -3,15 +3,13 @@
 import tempfile
 from pathlib import Path
 
-from taskyard.broker.receiver import ClientConnection
-from taskyard.protocols.glovebox.commands import Glovebox
-from taskyard.protocols.glovebox.websocket_frames import BINARY, TEXT, encode_frame
+from taskyard.broker.turns import ClientConnection
+from taskyard.protocols.glovebox.connection import BINARY, TEXT, Glovebox, encode_frame
 from taskyard.protocols.http.connection import UpgradableTransport
-from taskyard.protocols.http.messages import Response
-from taskyard.protocols.http.parser import ParsedRequest
 from taskyard.protocols.http.websocket import WebSocket, refuse_upgrade
+from taskyard.protocols.http.wire import ParsedRequest, Response
 from taskyard.server.app import Server
-from taskyard.server.settings.config import load_settings
+from taskyard.server.settings.schema import load_settings
 
 PATH = "/echo"
 LARGEST = 2**20

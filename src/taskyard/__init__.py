@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from taskyard.client.async_client import AsyncClient as AsyncClient
-    from taskyard.client.client import Client as Client
+    from taskyard.client.aio import AsyncClient as AsyncClient
+    from taskyard.client.commands import NewJob as NewJob
     from taskyard.client.errors import Claimed as Claimed
     from taskyard.client.errors import ClientError as ClientError
     from taskyard.client.errors import Closed as Closed
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from taskyard.client.errors import UidTaken as UidTaken
     from taskyard.client.errors import Unavailable as Unavailable
     from taskyard.client.errors import Untrusted as Untrusted
-    from taskyard.client.pushing import NewJob as NewJob
     from taskyard.client.source import Job as Job
+    from taskyard.client.sync import Client as Client
     from taskyard.client.views import DeadLetter as DeadLetter
     from taskyard.client.views import JobInfo as JobInfo
     from taskyard.client.views import Outcome as Outcome

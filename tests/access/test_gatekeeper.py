@@ -9,6 +9,12 @@ import pytest
 from support.fake_loop import FakeClock, FakeScheduler
 from support.users import user, users_of
 
+from taskyard.access.authenticator import (
+    FIRST_DELAY_US,
+    FORGET_AFTER_US,
+    MAX_DELAY_US,
+    MAX_MISTAKES,
+)
 from taskyard.access.gatekeeper import (
     CACHED_LOGIN_US,
     MAX_CACHED_LOGINS,
@@ -18,10 +24,7 @@ from taskyard.access.gatekeeper import (
     UserAuthenticator,
 )
 from taskyard.access.principal import Principal
-from taskyard.access.registry import UserRegistry
-from taskyard.access.secrets import Cost, PasswordHash, hash_password
-from taskyard.access.slowness import FIRST_DELAY_US, FORGET_AFTER_US, MAX_DELAY_US, MAX_MISTAKES
-from taskyard.access.users import Users
+from taskyard.access.users import Cost, PasswordHash, UserRegistry, Users, hash_password
 
 HOME = "192.0.2.1"
 AWAY = "198.51.100.7"

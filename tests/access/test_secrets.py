@@ -3,7 +3,7 @@
 import pytest
 from support.users import CHEAP
 
-from taskyard.access.secrets import (
+from taskyard.access.users import (
     DEFAULT_COST,
     MAX_MEMORY,
     MAX_SECRET,

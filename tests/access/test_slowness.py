@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskyard.access.slowness import (
+from taskyard.access.authenticator import (
     FIRST_DELAY_US,
     FORGET_AFTER_US,
     MAX_DELAY_US,

@@ -6,9 +6,8 @@ import pytest
 from support.glovebox import Client
 from support.simulated import ServerSide, SimulatedPeer, SimulatedServer
 
-from taskyard.broker.aside import DeferredReplies
-from taskyard.broker.outbox import ReplyQueue
-from taskyard.broker.receiver import ClientConnection
+from taskyard.broker.replies import DeferredReplies, ReplyQueue
+from taskyard.broker.turns import ClientConnection
 
 LABEL = 1
 MANY = 100

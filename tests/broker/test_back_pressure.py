@@ -6,7 +6,7 @@ import pytest
 from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import exchange
 
-from taskyard.protocols.conversation import INPUT_LIMIT
+from taskyard.protocols.connection import INPUT_LIMIT
 
 CHUNK = 65_536
 MEBIBYTE = 1 << 20

@@ -10,8 +10,9 @@ from support.replaying import check_replay
 from support.simulated import SimulatedPeer, SimulatedServer
 
 from taskyard.engine.compaction import blobs_to_move, snapshot_job
-from taskyard.engine.model.effects import FetchRequest
+from taskyard.engine.model.events import FetchRequest
 from taskyard.engine.model.job import (
+    ALL_STAGES,
     FAILED,
     LEASED,
     READY,
@@ -22,9 +23,8 @@ from taskyard.engine.model.job import (
     Policy,
 )
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.stages import ALL_STAGES
+from taskyard.journal.format import parse_header, read_segment, segment_names
 from taskyard.journal.identity import JOURNAL
-from taskyard.journal.segment import parse_header, read_segment, segment_names
 
 SEGMENT = 1 << 15
 LARGE = 4 << 20  # more than a zone of weights

@@ -4,13 +4,12 @@ import pytest
 from support.replaying import check_replay
 from support.simulated import SimulatedServer
 
-from taskyard.engine.model.effects import FetchRequest
+from taskyard.engine.model.events import FetchRequest
 from taskyard.engine.model.job import API, NewJob, Origin, Policy
-from taskyard.engine.structures.weights import REGION_BYTES
-from taskyard.journal.compaction import AWAIT_CHECKPOINT, IDLE, Compactor
-from taskyard.journal.head_read import BlobRead, SegmentScanRead
+from taskyard.engine.structures.index import REGION_BYTES
+from taskyard.journal.compaction import AWAIT_CHECKPOINT, IDLE, BlobRead, Compactor, SegmentScanRead
+from taskyard.journal.format import SEGMENT_HEADER_BYTES, segment_names
 from taskyard.journal.identity import JOURNAL
-from taskyard.journal.segment import SEGMENT_HEADER_BYTES, segment_names
 
 SEGMENT = 4 * REGION_BYTES
 ORIGIN = Origin(API, "", "tester")

@@ -4,7 +4,7 @@ import pytest
 from support.simulated import SimulatedServer
 from support.wire import exchange
 
-from taskyard.broker.flush_place import SyncPlacement
+from taskyard.broker.commit import SyncPlacement
 
 PUSH = b'PUSH {"name":"a"}\n'
 CROWD = 200

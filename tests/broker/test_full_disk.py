@@ -13,7 +13,7 @@ from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import error_of, exchange, queue_counts
 
 from taskyard.journal.memory import MemoryDisk
-from taskyard.journal.spare import SPARE
+from taskyard.journal.segments import SPARE
 
 SIZE = 1 << 16
 PAYLOAD = b"x" * 1000

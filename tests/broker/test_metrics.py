@@ -9,7 +9,7 @@ from taskyard.broker.metrics import EventLoopLagProbe, ProtocolStats
 from taskyard.engine.model.job import API, NewJob, Origin, Policy
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.operations.facade import Engine
-from taskyard.engine.structures.measures import Histogram, QueueTimes
+from taskyard.engine.structures.statistics import Histogram, QueueTimes
 
 ORIGIN = Origin(API, "", "tester")
 PUSH = b'PUSH {"name":"a","queue":"q"}\n'

@@ -8,11 +8,11 @@ from support.retaining import HOUR, ORIGIN, SEGMENT, RetainingYard, without_ring
 
 from taskyard.engine.model.job import SECOND
 from taskyard.engine.model.state import State
+from taskyard.journal.format import segment_names
 from taskyard.journal.identity import JOURNAL, load_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.recovery import Recovery
 from taskyard.journal.retention import RetentionLimits
-from taskyard.journal.segment import segment_names
 
 
 def test_without_readers_nothing_is_kept() -> None:

@@ -10,8 +10,8 @@ from support.effort import effort
 from support.simulated import SimulatedServer
 
 from taskyard.engine.model.job import SECOND
+from taskyard.engine.records.entities import ScheduleTick
 from taskyard.engine.records.job_lifecycle import PushRecord
-from taskyard.engine.records.schedule_records import ScheduleTick
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader
 

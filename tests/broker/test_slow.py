@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from support.simulated import SimulatedServer
 
-from taskyard.broker.slow import MAX_KEPT, SlowCommand
+from taskyard.broker.metrics import MAX_KEPT, SlowCommand
 
 MILLISECOND = 1000
 LIMIT = 100 * MILLISECOND

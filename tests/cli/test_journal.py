@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from journal.building import ORIGIN, START, Running
 
-from taskyard.engine.records.side_records import ValueSet
+from taskyard.engine.records.entities import ValueSet
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.identity import DirectoryLock
 

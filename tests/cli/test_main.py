@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import taskyard
-from taskyard.broker import build
+from taskyard.broker import metrics
 from taskyard.cli import main as command
 from taskyard.cli import serve
-from taskyard.server.settings.config import Settings, options
+from taskyard.server.settings.schema import Settings, options
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         command.main(["--version"])
     assert exit_.value.code == 0
     out = capsys.readouterr().out
-    assert out == f"taskyard {taskyard.__version__} ({build.describe_form()})\n"
+    assert out == f"taskyard {taskyard.__version__} ({metrics.describe_form()})\n"
 
 
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

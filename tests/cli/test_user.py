@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from support.users import CHEAP
 
-from taskyard.access.secrets import hash_password, token_digest
-from taskyard.access.users import User, load_users
+from taskyard.access.users import User, hash_password, load_users, token_digest
 from taskyard.cli import main as command
 from taskyard.cli import user as user_command
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from support.sockets import HANG_GUARD
 
 from taskyard import AsyncClient, Client
-from taskyard.client.backoff import Backoff
+from taskyard.client.retry import Backoff
 
 KINDS = ("blocking", "asynchronous")
 QUICK = Backoff(0.001, 0.05)

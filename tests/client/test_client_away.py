@@ -20,7 +20,7 @@ from support.waiting import wait_for
 
 import taskyard
 from taskyard import Client
-from taskyard.client.backoff import Backoff
+from taskyard.client.retry import Backoff
 
 
 @pytest.fixture

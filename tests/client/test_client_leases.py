@@ -12,7 +12,7 @@ from support.waiting import wait_for
 
 import taskyard
 from taskyard import Client, Job
-from taskyard.client import keeper
+from taskyard.client import leases as keeper
 from taskyard.client.leases import LeaseTable
 
 # Seconds. Who stands still for longer than a lease has rightly lost it: then a longer one is tried.

@@ -16,13 +16,21 @@ import pytest
 import taskyard
 from taskyard.client import feeding
 from taskyard.client.api import ApiCalls
-from taskyard.client.commands import Call, fetch, push, push_all
+from taskyard.client.commands import (
+    Call,
+    NewJob,
+    Reply,
+    fetch,
+    new_uid,
+    new_uids,
+    push,
+    push_all,
+    push_words,
+    to_milliseconds,
+)
 from taskyard.client.errors import NotNow, Refused, refusal_from_reply
 from taskyard.client.feeding import PushStream
-from taskyard.client.pushing import NewJob, push_words, to_milliseconds
-from taskyard.client.uids import new_uid, new_uids
 from taskyard.client.views import ScheduleInfo
-from taskyard.client.wire import Reply
 
 UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 

@@ -15,7 +15,7 @@ from support.users import user, users_of
 import taskyard
 from taskyard import Client
 from taskyard.access.users import Users, save_users
-from taskyard.client.address import Address
+from taskyard.client.url import Address
 
 TOKEN = "ty_a-very-secret-token"
 PASSWORD = "p:w/d@?"

@@ -21,9 +21,9 @@ from support.waiting import wait_for
 
 import taskyard
 from taskyard import AsyncClient, Client
-from taskyard.client import links
-from taskyard.client.address import Address
-from taskyard.client.pool import ConnectionPool
+from taskyard.client import aio
+from taskyard.client.sync import ConnectionPool
+from taskyard.client.url import Address
 
 
 def wait_until_awaited(client: Client, queue: str) -> None:
@@ -181,7 +181,7 @@ def test_the_pushes_of_many_tasks_go_over_one_connection(server: WarmServer, que
 @pytest.fixture
 def patient_rescue(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk may stand still for longer than a client waits to give back what it does not want."""
-    monkeypatch.setattr(links, "_RELEASE_TIMEOUT_S", HANG_GUARD)
+    monkeypatch.setattr(aio, "_RELEASE_TIMEOUT_S", HANG_GUARD)
 
 
 @pytest.mark.usefixtures("patient_rescue")

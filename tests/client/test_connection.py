@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from support.sockets import HANG_GUARD
 
-from taskyard.client.address import Address
-from taskyard.client.backoff import Backoff
 from taskyard.client.connection import Connection
 from taskyard.client.errors import Refused, Unavailable
+from taskyard.client.retry import Backoff
+from taskyard.client.url import Address
 
 PING = b"*1\r\n$4\r\nPING\r\n"
 QUICK = Backoff(0.001, 0.01)

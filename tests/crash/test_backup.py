@@ -22,7 +22,7 @@ from support.waiting import wait_for
 from support.websocket_peer import WebSocketPeer
 
 from taskyard.backup.errors import TargetExists
-from taskyard.backup.places import create_directory
+from taskyard.backup.restore import create_directory
 from taskyard.engine.model.job import GONE, SUCCEEDED
 from taskyard.journal.disk import RealDisk
 from taskyard.pipeline.journal import FileJournal, TimelineChanged
@@ -199,9 +199,9 @@ def _first_segment(backup: Path) -> str:
 SLOW = """
 import sys
 from pathlib import Path
-from taskyard.backup.making import make_backup
-from taskyard.backup.places import create_directory
-from taskyard.backup.source import DirectorySource
+from taskyard.backup.backup import make_backup
+from taskyard.backup.restore import create_directory
+from taskyard.backup.backup import DirectorySource
 from taskyard.journal.disk import RealDisk
 
 class Slow(DirectorySource):

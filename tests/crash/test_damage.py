@@ -9,8 +9,7 @@ import pytest
 from support.process import WarmServer
 from support.wire import error_of, exchange, queue_counts
 
-from taskyard.journal.frames import FRAME_HEADER_BYTES
-from taskyard.journal.segment import SEGMENT_HEADER_BYTES
+from taskyard.journal.format import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
 
 PUSHES = 12
 FLAGS = ("--segment-size", "1MiB", "--payload-limit", "64KiB", "--sync-mode", "inline")

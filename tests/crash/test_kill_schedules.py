@@ -7,8 +7,8 @@ from typing import Any
 
 from support.process import WarmServer
 
+from taskyard.engine.records.entities import ScheduleTick
 from taskyard.engine.records.job_lifecycle import PushRecord
-from taskyard.engine.records.schedule_records import ScheduleTick
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader

@@ -27,7 +27,7 @@ from taskyard.engine.model.job import GONE, Job
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.model.state import BatchConsumer, DurableSession, NamedReader, State, Value
 from taskyard.engine.schedules.schedule import Schedule
-from taskyard.engine.structures.tombstones import TombstoneBucket
+from taskyard.engine.structures.index import TombstoneBucket
 
 
 @dataclass

@@ -8,7 +8,7 @@ from support.effort import PLAIN, effort
 from support.model_view import effect_view
 from support.snapshot import lane_jobs
 
-from taskyard.engine.model.effects import FetchRequest, Waiter
+from taskyard.engine.model.events import FetchRequest, Waiter
 from taskyard.engine.model.job import API, READY, SECOND, Job, NewJob, Notify, Origin, Policy
 from taskyard.engine.model.queue import Queue, QueueSettings
 from taskyard.engine.model.state import EngineSettings, State

@@ -33,9 +33,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 from support.model_world import OPEN
 
-from taskyard.engine.model.effects import FetchRequest, JobWatcher, Waiter
+from taskyard.engine.model.events import FetchRequest, JobWatcher, Waiter
 from taskyard.engine.model.job import FOREVER, SECOND, Origin, Policy
-from taskyard.engine.model.uid import derive_uid
+from taskyard.engine.model.state import derive_uid
 from taskyard.engine.operations.facade import Engine
 from taskyard.engine.operations.finish import BY_POLICY, NEVER
 from taskyard.engine.operations.push import TransactionStep

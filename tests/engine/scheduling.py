@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from engine.harness import NO_LIMIT, ORIGIN, Bench
 
 from taskyard.engine.model.job import SECOND, NewJob, Policy
-from taskyard.engine.records.schedule_records import ScheduleTick
+from taskyard.engine.records.entities import ScheduleTick
 from taskyard.engine.schedules.schedule import MISSED_ONCE, OUTCOMES, OVERLAP_ALLOW, Schedule
 
 MINUTE = 60 * SECOND

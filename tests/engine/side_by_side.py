@@ -12,13 +12,20 @@ from support.model_invariants import check_invariants
 from support.model_view import effect_view, engine_view, model_view
 from support.snapshot import snapshot
 
-from taskyard.engine.model.effects import JobWatcher, LifecycleNotice, Waiter
-from taskyard.engine.model.errors import DuplicateJob, TaskyardError, TransactionStepRefused
+from taskyard.engine.model.events import (
+    DuplicateJob,
+    JobWatcher,
+    LifecycleNotice,
+    TaskyardError,
+    TransactionStepRefused,
+    Waiter,
+)
 from taskyard.engine.model.job import FOREVER, SECOND, Job
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.model.state import DurableSession, EngineSettings, State
 from taskyard.engine.operations.facade import Engine
 from taskyard.engine.operations.finish import ATTEMPTS_USED_UP
+from taskyard.engine.records.entities import BatchDone
 from taskyard.engine.records.job_changes import (
     FailRecord,
     ReleaseRecord,
@@ -28,7 +35,6 @@ from taskyard.engine.records.job_changes import (
 )
 from taskyard.engine.records.job_lifecycle import Record
 from taskyard.engine.records.replay import apply_record
-from taskyard.engine.records.side_records import BatchDone
 
 
 @dataclass

@@ -21,8 +21,8 @@ from guard.workloads import DIALECTS, SHAPES, Channel, Workload, title
 from support.simulated import GloveboxPeer, SimulatedPeer, SimulatedServer
 
 import taskyard
-from taskyard.broker.build import form
-from taskyard.broker.outbox import ReplyQueue
+from taskyard.broker.metrics import form
+from taskyard.broker.replies import ReplyQueue
 
 PRODUCT: Final = str(Path(taskyard.__file__).parent) + "/"
 LISTENERS: Final = {"lists": "resp", "pqueue": "resp"}

@@ -9,10 +9,9 @@ from random import Random
 
 from support.retaining import SEGMENT, RetainingYard, without_ring
 
-from taskyard.backup.making import make_backup
+from taskyard.backup.backup import BackupExtent, DirectorySource, SegmentRange, make_backup
 from taskyard.backup.manifest import MANIFEST, SEGMENTS, Manifest
-from taskyard.backup.restoring import restore
-from taskyard.backup.source import BackupExtent, DirectorySource, SegmentRange
+from taskyard.backup.restore import restore
 from taskyard.journal.identity import Identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.retention import RetentionLimits

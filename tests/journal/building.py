@@ -3,18 +3,17 @@
 import contextlib
 from random import Random
 
-from taskyard.engine.model.effects import FetchRequest
+from taskyard.engine.model.events import FetchRequest
 from taskyard.engine.model.job import MASENKO, Job, NewJob, Origin, Policy
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.operations.facade import Engine
-from taskyard.journal.cold import ReadRequest
+from taskyard.journal.cache import ReadRequest
 from taskyard.journal.disk import Disk
-from taskyard.journal.identity import JOURNAL, load_identity
+from taskyard.journal.format import segment_names
+from taskyard.journal.identity import JOURNAL, JournalSettings, load_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.recovery import Recovery
-from taskyard.journal.segment import segment_names
-from taskyard.journal.settings import JournalSettings
 
 START = 1_700_000_000_000_000
 POLICY = Policy(max_fails=3)

@@ -4,11 +4,11 @@ import random
 
 from support.retaining import SEGMENT, RetainingYard
 
+from taskyard.journal.format import segment_names
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.repair import execute_repair, plan_repair
 from taskyard.journal.retention import RetentionLimits
-from taskyard.journal.segment import segment_names
 
 NOW = 1_800_000_000_000_000
 

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from taskyard.journal.ahead import MAX_WINDOW_BLOCKS, SequentialReaders
+from taskyard.journal.cache import MAX_WINDOW_BLOCKS, SequentialReaders
 
 BLOCK = 100
 

@@ -18,18 +18,17 @@ from journal.compacting import flip, names
 from support.effort import effort
 from support.retaining import SEGMENT, RetainingYard, without_ring
 
-from taskyard.backup import making
+from taskyard.backup import backup as making
+from taskyard.backup.backup import DirectorySource, SegmentRange, make_backup
 from taskyard.backup.errors import BadBackup, JournalCompactedTooFast
-from taskyard.backup.making import make_backup
 from taskyard.backup.manifest import MANIFEST, read_manifest
-from taskyard.backup.restoring import check_backup
-from taskyard.backup.source import DirectorySource, SegmentRange
-from taskyard.journal.drop import RemoveSegments
+from taskyard.backup.restore import check_backup
 from taskyard.journal.errors import JournalCorrupt, JournalError, SegmentRemoved
+from taskyard.journal.format import SEGMENT_HEADER_BYTES, base_of
 from taskyard.journal.identity import JOURNAL, BadIdentity
 from taskyard.journal.memory import MemoryDisk, MemoryFile
 from taskyard.journal.retention import RetentionLimits
-from taskyard.journal.segment import SEGMENT_HEADER_BYTES, base_of
+from taskyard.journal.writer import RemoveSegments
 
 OPERATIONS = ("create", "write", "sync", "sync_directory")
 

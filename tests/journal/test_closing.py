@@ -11,12 +11,12 @@ from support.retaining import ORIGIN, SEGMENT, RetainingYard, without_ring
 from taskyard.engine.model.job import FAILED, NewJob, Policy
 from taskyard.engine.records.job_lifecycle import CHECKPOINT
 from taskyard.journal.errors import JournalIncomplete
+from taskyard.journal.format import SEGMENT_HEADER_BYTES, base_of, segment_name
 from taskyard.journal.identity import JOURNAL, load_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader
 from taskyard.journal.repair import plan_repair
 from taskyard.journal.retention import RetentionLimits
-from taskyard.journal.segment import SEGMENT_HEADER_BYTES, base_of, segment_name
 
 
 def bases(disk: MemoryDisk) -> list[int]:

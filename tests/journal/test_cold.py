@@ -8,9 +8,14 @@ import pytest
 from journal.building import Running
 
 from taskyard.engine.model.job import Job
-from taskyard.journal.ahead import MAX_WINDOW_BLOCKS
-from taskyard.journal.cache import BLOCK_BYTES
-from taskyard.journal.cold import MAX_READS, MAX_READS_AHEAD, DiskRead, ReadRequest
+from taskyard.journal.cache import (
+    BLOCK_BYTES,
+    MAX_READS,
+    MAX_READS_AHEAD,
+    MAX_WINDOW_BLOCKS,
+    DiskRead,
+    ReadRequest,
+)
 from taskyard.journal.memory import MemoryDisk
 
 SIZE = 4000

@@ -8,13 +8,13 @@ from journal.building import START, Running, picture, recover, segments
 from support.effort import effort
 
 from taskyard.engine.compaction import snapshot_queue, write_checkpoint
-from taskyard.journal.drop import RemoveSegments
 from taskyard.journal.errors import JournalCorrupt, RecordsRemoved, SegmentRemoved
+from taskyard.journal.format import parse_header, read_segment, segment_name
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader
-from taskyard.journal.segment import parse_header, read_segment, segment_name
-from taskyard.journal.spare import PAGE_BYTES, RECYCLED_MARK, SPARE
+from taskyard.journal.segments import PAGE_BYTES, RECYCLED_MARK, SPARE
+from taskyard.journal.writer import RemoveSegments
 
 SIZE = 1 << 16
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.broker import build
-from taskyard.journal.flusher import Flusher, make_flusher
+from taskyard.broker import metrics
+from taskyard.journal.flush import Flusher, make_flusher
 
 pytestmark = pytest.mark.skipif(
-    build.form() != "compiled", reason="only the compiled form has this thread"
+    metrics.form() != "compiled", reason="only the compiled form has this thread"
 )
 
 

@@ -13,16 +13,16 @@ from journal.building import Running, recover
 from journal.compacting import names
 from support.retaining import RetainingYard
 
-from taskyard.engine.model.errors import UidTaken
+from taskyard.engine.model.events import UidTaken
 from taskyard.engine.model.job import CLIENT, GONE, STATE_NAMES, Job, NewJob, Origin, Policy
 from taskyard.engine.model.state import State
 from taskyard.journal.errors import JournalTooNew
+from taskyard.journal.format import base_of
 from taskyard.journal.identity import IDENTITY, JOURNAL
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader
 from taskyard.journal.repair import plan_repair
 from taskyard.journal.retention import RetentionLimits
-from taskyard.journal.segment import base_of
 
 PLACE = Path(__file__).parent / "formats"
 OLDER = sorted(path.name for path in PLACE.iterdir() if path.is_dir())

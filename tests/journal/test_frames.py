@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from journal.building import flipped
 
-from taskyard.journal.frames import (
+from taskyard.journal.format import (
     FRAME_HEADER_BYTES,
     Frame,
     SegmentBytes,
@@ -13,7 +13,7 @@ from taskyard.journal.frames import (
     next_frame,
     written_end,
 )
-from taskyard.journal.frames import (
+from taskyard.journal.format import (
     frame_at as frame_in,
 )
 

@@ -7,11 +7,10 @@ import pytest
 from journal.building import START, Running, copy, fresh_state, picture, recover, segments
 
 from taskyard.journal.errors import JournalFailed
-from taskyard.journal.identity import JOURNAL, BadIdentity
+from taskyard.journal.format import parse_header, read_segment
+from taskyard.journal.identity import JOURNAL, BadIdentity, JournalSettings
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
-from taskyard.journal.segment import parse_header, read_segment
-from taskyard.journal.settings import JournalSettings
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from support.retaining import ORIGIN, POLICY, SEGMENT, RetainingYard
 
 from taskyard.engine.model.job import NewJob
+from taskyard.journal.format import segment_names
 from taskyard.journal.identity import JOURNAL
-from taskyard.journal.portion import ChunkPosition, JournalChunk
-from taskyard.journal.segment import segment_names
+from taskyard.journal.reader import ChunkPosition, JournalChunk
 
 
 def portion(

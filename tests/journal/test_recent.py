@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.journal.recent import _MAX_BYTES, _MAX_FRAMES, RecentFrames
+from taskyard.journal.cache import _MAX_BYTES, _MAX_FRAMES, RecentFrames
 
 HEADER = 40
 BUDGET = 256 << 20

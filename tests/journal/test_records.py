@@ -38,10 +38,10 @@ from taskyard.engine.model.job import (
     Policy,
 )
 from taskyard.engine.model.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
+from taskyard.engine.records import entities as s
+from taskyard.engine.records import entities as t
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records import schedule_records as t
-from taskyard.engine.records import side_records as s
 from taskyard.engine.records.decode import Decoder
 from taskyard.engine.records.describe import describe
 from taskyard.engine.records.log import RecordBuffer

@@ -22,12 +22,18 @@ from taskyard.engine.model.job import SYSTEM_ORIGIN
 from taskyard.engine.records.job_lifecycle import BootRecord, FinishRecord
 from taskyard.engine.records.log import RecordBuffer
 from taskyard.journal.errors import JournalCorrupt, JournalIncomplete, JournalTooNew
-from taskyard.journal.frames import SegmentBytes, frame_header
+from taskyard.journal.format import (
+    SEGMENT_HEADER_BYTES,
+    SegmentBytes,
+    base_of,
+    frame_header,
+    parse_header,
+    segment_name,
+)
 from taskyard.journal.identity import JOURNAL, load_identity, save_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.recovery import Recovery
 from taskyard.journal.repair import plan_repair
-from taskyard.journal.segment import SEGMENT_HEADER_BYTES, base_of, parse_header, segment_name
 
 
 class Written:

@@ -6,11 +6,10 @@ import pytest
 from journal.building import Running, copy, flipped, picture, recover, segments
 
 from taskyard.journal.errors import JournalCorrupt
-from taskyard.journal.frames import SegmentBytes
+from taskyard.journal.format import SEGMENT_HEADER_BYTES, SegmentBytes, parse_header
 from taskyard.journal.identity import IDENTITY, JOURNAL, load_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.repair import execute_repair, plan_repair
-from taskyard.journal.segment import SEGMENT_HEADER_BYTES, parse_header
 
 ASIDE = "damaged-now"
 NOW = 1_800_000_000_000_000

@@ -10,15 +10,14 @@ from journal.compacting import names
 from support.retaining import ORIGIN, RetainingYard, without_ring
 
 from taskyard.backup.manifest import MANIFEST, Manifest
-from taskyard.backup.restoring import restore
-from taskyard.engine.model.effects import FetchRequest
-from taskyard.engine.model.errors import JobNotFound, NotLeaseholder
+from taskyard.backup.restore import restore
+from taskyard.engine.model.events import FetchRequest, JobNotFound, NotLeaseholder
 from taskyard.engine.model.job import SECOND
 from taskyard.journal.errors import JournalError
+from taskyard.journal.format import segment_name
 from taskyard.journal.identity import IDENTITY, JOURNAL, RESTORING, load_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader
-from taskyard.journal.segment import segment_name
 from taskyard.pipeline.journal import JournalContents, TimelineChanged
 from taskyard.pipeline.journal_http import HttpJournal
 

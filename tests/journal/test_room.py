@@ -7,14 +7,13 @@ from random import Random
 import pytest
 from journal.building import Running, picture, recover, segments
 
-from taskyard.engine.model.errors import NoSpace
+from taskyard.engine.model.events import NoSpace
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.journal.disk import RealDisk
-from taskyard.journal.identity import JOURNAL
-from taskyard.journal.journal import Journal
+from taskyard.journal.identity import JOURNAL, JournalSettings
 from taskyard.journal.memory import NO_SPACE, MemoryDisk
 from taskyard.journal.opening import open_journal
-from taskyard.journal.settings import JournalSettings
+from taskyard.journal.writer import Journal
 
 SIZE = 1 << 16
 NO_NEXT = f"no room for the next segment of the journal: {NO_SPACE}"

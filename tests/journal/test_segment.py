@@ -5,11 +5,10 @@ import pytest
 from journal.building import flipped
 
 from taskyard.journal.errors import JournalTooNew
-from taskyard.journal.frames import SegmentBytes
-from taskyard.journal.memory import MemoryDisk
-from taskyard.journal.segment import (
+from taskyard.journal.format import (
     SEGMENT_HEADER_BYTES,
     BadHeader,
+    SegmentBytes,
     SegmentHeader,
     base_of,
     create_segment,
@@ -17,6 +16,7 @@ from taskyard.journal.segment import (
     segment_name,
     segment_names,
 )
+from taskyard.journal.memory import MemoryDisk
 
 HEADER = SegmentHeader(bytes(range(16)), 1 << 40, 77, -5, 1_700_000_000_000_000, 70, 11, 12)
 

@@ -6,14 +6,14 @@ import pytest
 from support.replies_resp import command
 from support.simulated import SimulatedServer
 
-from taskyard.journal.drop import RemoveSegments
-from taskyard.journal.segment import SEGMENT_HEADER_BYTES, segment_name
-from taskyard.journal.serving import (
+from taskyard.journal.format import SEGMENT_HEADER_BYTES, segment_name
+from taskyard.journal.reader import (
     DurableSegment,
     SegmentRead,
     durable_segment,
     durable_segments_from,
 )
+from taskyard.journal.writer import RemoveSegments
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from random import Random
 from support.simulated import SimulatedServer
 
 from taskyard.engine.model.state import EngineSettings, State
+from taskyard.journal.identity import JournalSettings
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
-from taskyard.journal.settings import JournalSettings
-from taskyard.journal.spare import SPARE, PrepareSegment
+from taskyard.journal.segments import SPARE, PrepareSegment
 
 SIZE = 1 << 16
 PUSH = b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * 10_000)

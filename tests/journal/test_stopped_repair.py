@@ -11,11 +11,11 @@ from support.effort import effort
 from support.retaining import SEGMENT, RetainingYard
 
 from taskyard.journal.errors import JournalCorrupt, JournalIncomplete
+from taskyard.journal.format import SEGMENT_HEADER_BYTES, base_of
 from taskyard.journal.identity import JOURNAL, load_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader
 from taskyard.journal.repair import execute_repair, plan_repair
-from taskyard.journal.segment import SEGMENT_HEADER_BYTES, base_of
 
 OPERATIONS = ("create", "write", "sync", "rename", "sync_directory", "truncate")
 HEADER, FIRST_FRAME, LATER = 10, SEGMENT_HEADER_BYTES, SEGMENT // 2

@@ -22,8 +22,8 @@ from support.doc_sessions import FENCED, ROOT, RUN, SHOWN, commands, run_shell, 
 from support.doc_skips import NOT_RUN, not_run
 from support.sockets import HANG_GUARD
 
-from taskyard.client.client import Client
-from taskyard.server.settings.config import options
+from taskyard.client.sync import Client
+from taskyard.server.settings.schema import options
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]

@@ -24,7 +24,7 @@ from support.users import user, users_of
 import taskyard
 from taskyard.access.users import save_users
 from taskyard.cli import work
-from taskyard.client.address import Address
+from taskyard.client.url import Address
 
 PLACE = PACKAGING / "kubernetes"
 FILES = ("server.yaml", "worker.yaml")

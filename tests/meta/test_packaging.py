@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import taskyard
-from taskyard.broker import build
-from taskyard.protocols.http.dashboard_files import VENDORED
+from taskyard.broker import metrics
+from taskyard.protocols.http.dashboard import VENDORED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FORM = os.environ.get("TASKYARD_FORM")
@@ -30,7 +30,7 @@ def project() -> dict[str, dict[str, object]]:
 
 @pytest.mark.skipif(FORM is None, reason="TASKYARD_FORM does not say which form is wanted")
 def test_the_wanted_form_is_loaded() -> None:
-    assert build.form() == FORM
+    assert metrics.form() == FORM
 
 
 def test_the_version_is_the_one_of_the_package(project: dict[str, dict[str, object]]) -> None:
@@ -199,7 +199,7 @@ def test_a_source_archive_has_what_a_wheel_is_built_from(checkout: Path, tmp_pat
     wanted |= {f"src/{name}" for name in pipeline_files()}
     wanted |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "src").rglob("*.c")}
     needed = {"scripts/cold.h", "scripts/mypyc.ini", "scripts/vendor", "setup.py"}
-    assert wanted | needed | {"src/taskyard/protocols/http/dashboard_page.py"} <= names
+    assert wanted | needed | {"src/taskyard/protocols/http/dashboard.py"} <= names
     assert not any(name.startswith("tests") for name in names)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from taskyard.server.settings.config import load_settings, options
+from taskyard.server.settings.schema import load_settings, options
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SOURCE = ROOT / "src" / "taskyard"

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from taskyard.broker import build
+from taskyard.broker import metrics
 
 SMOKE = Path(__file__).resolve().parent.parent.parent / "scripts" / "smoke.py"
 STEPS = (
@@ -26,7 +26,7 @@ def smoke(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_package_that_works_passes_step_by_step() -> None:
-    done = smoke("--form", build.form())
+    done = smoke("--form", metrics.form())
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == len(STEPS)
@@ -35,10 +35,10 @@ def test_a_package_that_works_passes_step_by_step() -> None:
 
 
 def test_another_form_than_the_wanted_one_fails() -> None:
-    other = "interpreted" if build.form() == "compiled" else "compiled"
+    other = "interpreted" if metrics.form() == "compiled" else "compiled"
     done = smoke("--form", other)
     assert done.returncode == 1
-    assert f"the form is {build.form()}, but must be {other}" in done.stderr
+    assert f"the form is {metrics.form()}, but must be {other}" in done.stderr
 
 
 def test_a_wheel_that_cannot_be_installed_fails(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.protocols.http.dashboard_files import VENDORED
+from taskyard.protocols.http.dashboard import VENDORED
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "scripts" / "vendor"

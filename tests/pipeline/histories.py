@@ -9,7 +9,7 @@ from random import Random
 
 from support.batches import ack_all, drop_all, lease_all
 
-from taskyard.engine.model.effects import FetchRequest
+from taskyard.engine.model.events import FetchRequest
 from taskyard.engine.model.job import (
     API,
     CLIENT,
@@ -35,8 +35,8 @@ from taskyard.engine.model.queue import OVERFLOW_DEAD, QueueSettings
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.operations.facade import Engine
 from taskyard.journal.disk import RealDisk
+from taskyard.journal.identity import JournalSettings
 from taskyard.journal.opening import open_journal
-from taskyard.journal.settings import JournalSettings
 
 START = 1_770_000_000 * SECOND  # in the middle of a minute
 MINUTE = 60 * SECOND

@@ -17,6 +17,7 @@ import numpy as np
 from taskyard.engine.model.job import DIALECT_NAMES, JSON, Origin
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
+from taskyard.engine.records.entities import BatchRecord
 from taskyard.engine.records.job_changes import (
     MoveRecord,
     RemoveRecord,
@@ -25,7 +26,6 @@ from taskyard.engine.records.job_changes import (
     UnblockRecord,
     WakeRecord,
 )
-from taskyard.engine.records.side_records import BatchRecord
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from taskyard.engine.model.job import DIALECT_NAMES, JSON
+from taskyard.engine.records import entities as s
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records import side_records as s
 from taskyard.engine.records.describe import describe_masked
-from taskyard.engine.records.schedule_records import ScheduleGone, ScheduleSet, ScheduleTick
+from taskyard.engine.records.entities import ScheduleGone, ScheduleSet, ScheduleTick
 from taskyard.pipeline.records.fields import ALL_COLUMNS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,8 +9,8 @@ from typing import Final
 from pipeline.cluster import Cluster
 from pipeline.servers import Server
 
-from taskyard.client.client import Client
 from taskyard.client.errors import QueueNotFound
+from taskyard.client.sync import Client
 
 # What the executors read, and then jobs of one queue into another, until there are no more.
 PUMP: Final = """

@@ -21,7 +21,7 @@ from support.users import CHEAP
 from support.waiting import wait_for
 
 import taskyard.spark
-from taskyard.access.secrets import hash_password, token_digest, token_text
+from taskyard.access.users import hash_password, token_digest, token_text
 from taskyard.journal.errors import JournalCorrupt, RecordsRemoved
 from taskyard.pipeline import journal
 from taskyard.pipeline.journal import FrameMark, open_journal, plan_ranges, read_range

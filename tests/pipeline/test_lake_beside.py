@@ -10,7 +10,7 @@ import pytest
 from support.process import ServerProcess
 from support.waiting import SPARK_GUARD, wait_for
 
-from taskyard.client.client import Client
+from taskyard.client.sync import Client
 from taskyard.pipeline.lake.snapshot import open_lake
 
 pytestmark = pytest.mark.usefixtures("java")

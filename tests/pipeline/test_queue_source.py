@@ -16,8 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from support.waiting import wait_for
 
-from taskyard.client.client import Client
 from taskyard.client.errors import Claimed
+from taskyard.client.sync import Client
 from taskyard.pipeline.spark import queue_source
 from taskyard.pipeline.spark.options import SourceOptions
 from taskyard.spark import acknowledge

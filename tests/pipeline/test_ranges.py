@@ -13,8 +13,8 @@ from pipeline.plain_rows import plain_rows
 
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalCorrupt, RecordsRemoved
+from taskyard.journal.format import segment_names
 from taskyard.journal.identity import JOURNAL, DirectoryLock
-from taskyard.journal.segment import segment_names
 from taskyard.pipeline import journal
 from taskyard.pipeline.journal import (
     FileJournal,

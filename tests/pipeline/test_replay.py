@@ -16,7 +16,7 @@ from support.small_lake import SmallLake, closed_job
 from support.waiting import wait_for
 
 from taskyard.cli.main import main
-from taskyard.client.client import Client
+from taskyard.client.sync import Client
 from taskyard.pipeline.journal import open_journal, plan_ranges, read_range
 from taskyard.pipeline.lake.replay import LakeReplay, ReplayCounts, ReplayRequest
 from taskyard.pipeline.lake.snapshot import open_lake

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pipeline.plain_rows import plain_rows
 
-from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.events import CorruptRecord
 from taskyard.engine.model.job import NewJob, Origin, Policy
+from taskyard.engine.records import entities as s
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records import side_records as s
 from taskyard.pipeline.records.decode import decode_frames
 from taskyard.pipeline.records.fields import (
     ALL_COLUMNS,

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from pyspark.errors import PySparkException
 
-from taskyard.client.client import Client
+from taskyard.client.sync import Client
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

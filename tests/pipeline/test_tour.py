@@ -11,7 +11,7 @@ from support.doc_reader import Reader
 from support.doc_sessions import ROOT, sessions
 from support.waiting import SPARK_GUARD, wait_for
 
-from taskyard.client.client import Client
+from taskyard.client.sync import Client
 
 TOUR = ROOT / "docs" / "pipeline.md"
 KEEP_ASIDES = "exec 3>&2 2>>asides; trap 'cat asides >&3' EXIT\n"

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
-from taskyard.protocols.digits import decimal, digit_count, number_at, put_decimal
+from taskyard.protocols.text import decimal, digit_count, number_at, put_decimal
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 

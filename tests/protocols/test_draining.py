@@ -13,7 +13,7 @@ from support.simulated import SimulatedServer
 from support.wire import error_of, exchange
 
 from taskyard.access.principal import ADMIN, INSPECT, PUSH, Principal, Rule
-from taskyard.protocols.http.monitoring.health import Health
+from taskyard.protocols.http.monitoring.metrics import Health
 
 ONE = "queue mail is being drained and takes no pushes"
 ALL = "the server is being drained and takes no pushes"

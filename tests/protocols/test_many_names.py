@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from support.simulated import SimulatedServer
 
-from taskyard.engine.model.effects import ALWAYS_ALLOWED_QUEUES, MAX_QUEUES_PER_COMMAND
+from taskyard.engine.model.events import ALWAYS_ALLOWED_QUEUES, MAX_QUEUES_PER_COMMAND
 from taskyard.protocols.resp.connection import RespConnection
 
 Words = Callable[[list[str]], bytes]

@@ -21,7 +21,7 @@ from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.records import job_lifecycle as kinds
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader
-from taskyard.protocols.conversation import ProtocolConnection
+from taskyard.protocols.connection import ProtocolConnection
 
 UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 OTHER_UID = "6ba7b811-9dad-11d1-80b4-00c04fd430c8"

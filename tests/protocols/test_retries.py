@@ -16,11 +16,9 @@ from taskyard.cli import push as cli_push
 from taskyard.cli import schedules as cli_schedules
 from taskyard.cli.session import Context
 from taskyard.client import commands
+from taskyard.client.commands import Command, NewJob, encode, schedule_body
 from taskyard.client.feeding import PushStream
-from taskyard.client.pushing import NewJob, encode
-from taskyard.client.scheduling import schedule_body
-from taskyard.client.wire import Command
-from taskyard.tasks.periodic import Schedules
+from taskyard.tasks.schedules import Schedules
 
 QUEUE = "/api/v1/queues/q"
 SCHEDULE = "/api/v1/schedules/s"

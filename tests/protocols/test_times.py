@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskyard.protocols.times import format_moment, format_time, parse_time
+from taskyard.protocols.text import format_moment, format_time, parse_time
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from support.api import ApiClient
 from support.replies_resp import ask, refused
 from support.simulated import SimulatedServer
 
-from taskyard.protocols.http.messages import Request
-from taskyard.protocols.http.monitoring.event_filter import InvalidEventQuery, parse_event_query
+from taskyard.protocols.http.monitoring.events import InvalidEventQuery, parse_event_query
+from taskyard.protocols.http.wire import Request
 from taskyard.shared.misspelt import closest_name
 
 QUEUE = "/api/v1/queues/q"

@@ -15,7 +15,7 @@ from support.waiting import wait_for
 from support.wire import exchange, queue_counts
 
 from taskyard import __version__
-from taskyard.broker import build
+from taskyard.broker import metrics
 
 # What other parts of the project or of Python need, and a server does not.
 NOT_ON_THE_WAY = (
@@ -238,7 +238,7 @@ def test_the_log_says_what_was_recovered_and_what_runs(tmp_path: Path) -> None:
         server.restart()
         host, port = server.address("http")
         dashboard = f"http://{host}:{port}/"
-        ready = f" INFO ready version={__version__} form={build.form()} dashboard={dashboard}\n"
+        ready = f" INFO ready version={__version__} form={metrics.form()} dashboard={dashboard}\n"
         server.wait_for(lambda: ready in server.log_text())  # written when the ports are told
         log = server.log_text()
         assert re.search(r" INFO journal recovered records=4 jobs=3 segments=1 seconds=\S+\n", log)

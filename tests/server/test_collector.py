@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from support.simulated import SimulatedServer
 
-from taskyard.server.collector import GcTuner
+from taskyard.server.runtime import GcTuner
 
 
 class Jobs:

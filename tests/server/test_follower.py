@@ -4,8 +4,7 @@ from support.retaining import SEGMENT, RetainingYard
 
 from taskyard.engine.model.state import NamedReader
 from taskyard.journal.retention import RetentionLimits
-from taskyard.server.follower import JournalReaderLease
-from taskyard.server.lag import LagTracker
+from taskyard.server.lake_supervisor import JournalReaderLease, LagTracker
 
 HOUR = 3_600
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from taskyard.server.heap import tune_malloc
+from taskyard.server.runtime import tune_malloc
 
 PAGES = 256
 BUFFERS = 4  # at a time
@@ -13,7 +13,7 @@ ROUNDS = 50
 # By default the C library keeps room for two of those.
 COUNT = f"""
 import resource
-from taskyard.server.heap import tune_malloc
+from taskyard.server.runtime import tune_malloc
 tune_malloc()
 def use():
     for _ in range({ROUNDS}):

@@ -25,7 +25,7 @@ from support.users import user, users_of
 from support.waiting import wait_for
 
 from taskyard.access.users import save_users
-from taskyard.server.errand import OneShotProcess, ProcessResult
+from taskyard.server.lake_supervisor import OneShotProcess, ProcessResult
 
 ADMIN, MAILER, BOTH, SEES = "ty_admin", "ty_mailer", "ty_both", "ty_sees"
 POLICY = (
@@ -324,7 +324,7 @@ def test_an_errand_ends_with_its_server(tmp_path: Path) -> None:
     )
     server = (
         "import sys, time\n"
-        "from taskyard.server.errand import OneShotProcess\n"
+        "from taskyard.server.lake_supervisor import OneShotProcess\n"
         "OneShotProcess([sys.executable, '-c', sys.argv[1]], 99, print, print).start()\n"
         "time.sleep(99)\n"
     )

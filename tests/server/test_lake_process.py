@@ -17,7 +17,7 @@ from support.sockets import HANG_GUARD
 from support.waiting import wait_for
 from support.wire import exchange
 
-from taskyard.server.lake_process import LakeProcess, RestartPolicy
+from taskyard.server.lake_supervisor import LakeProcess, RestartPolicy
 
 PUSH = b'PUSH {"name":"a"}\n'
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from taskyard.broker.fatal import is_fatal
-from taskyard.engine.model.errors import JobNotFound
+from taskyard.broker.interfaces import is_fatal
+from taskyard.engine.model.events import JobNotFound
 from taskyard.journal.disk import RealFile
 
 
@@ -34,14 +34,14 @@ def test_refusals_and_mistakes_elsewhere_are_not() -> None:
 
 PROGRAM = """
 import asyncio
-from taskyard.server import last_resort
+from taskyard.server import runtime
 
 def without_memory():
     raise MemoryError
 
 async def main():
     loop = asyncio.get_running_loop()
-    last_resort.install_crash_handler(loop)
+    runtime.install_crash_handler(loop)
     loop.call_soon(without_memory)
     loop.call_soon(print, "went on")
     await asyncio.sleep(60)

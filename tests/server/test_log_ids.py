@@ -16,7 +16,7 @@ from support.process import WarmServer
 from support.sockets import HANG_GUARD
 from support.websocket_client import connect
 
-from taskyard.access.secrets import hash_password
+from taskyard.access.users import hash_password
 
 SECRET = "Zyzzyva"
 Line = dict[str, Any]

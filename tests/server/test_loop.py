@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 import uvloop
 
-from taskyard.broker.clock import AnchoredClock
-from taskyard.server.loop import AsyncioScheduler
+from taskyard.broker.interfaces import AnchoredClock
+from taskyard.server.runtime import AsyncioScheduler
 
 Scene = Callable[[AsyncioScheduler, AnchoredClock], Awaitable[None]]
 

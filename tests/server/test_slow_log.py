@@ -13,10 +13,9 @@ from support.resp import SocketClient, command, value
 from support.sockets import HANG_GUARD
 from support.tool import Tool
 
-from taskyard.broker.metrics import CommandStats
-from taskyard.broker.receiver import ClientConnection
-from taskyard.broker.slow import SlowCommandLog
-from taskyard.server.slow_log import SlowCommandReporter
+from taskyard.broker.metrics import CommandStats, SlowCommandLog
+from taskyard.broker.turns import ClientConnection
+from taskyard.server.logs import SlowCommandReporter
 
 MANY = 5000  # commands in a transaction, which are executed in one go
 

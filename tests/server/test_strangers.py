@@ -16,12 +16,11 @@ from support.users import user, users_of
 
 from taskyard.access.principal import INSPECT, TAKE, Principal, Rule
 from taskyard.access.users import save_users
+from taskyard.protocols.http.auth import RequestIdentifier, unauthenticated
 from taskyard.protocols.http.connection import Http
-from taskyard.protocols.http.credentials import RequestIdentifier
-from taskyard.protocols.http.guard import unauthenticated
-from taskyard.protocols.http.router import Router
+from taskyard.protocols.http.routing import Router
 from taskyard.server.net.connection import Connection, ConnectionRegistry, ProtocolFactory
-from taskyard.server.net.listening import ConnectionLimits
+from taskyard.server.net.listener import ConnectionLimits
 from taskyard.server.strangers import LoginTimeouts
 
 PATIENCE = 10 * SECOND

@@ -18,11 +18,10 @@ from support.tls import HERE, Certificates, TlsPeer
 from support.wire import exchange
 from websockets.asyncio.client import connect
 
-from taskyard.broker.receiver import ClientConnection
+from taskyard.broker.turns import ClientConnection
 from taskyard.server.net.connection import Connection, ConnectionRegistry
-from taskyard.server.settings.config import ConfigError, load_settings
-from taskyard.server.tls import holder_name, make_context
-from taskyard.server.tls_transport import TlsTransport
+from taskyard.server.settings.schema import ConfigError, load_settings
+from taskyard.server.tls import TlsTransport, holder_name, make_context
 
 
 @pytest.fixture(scope="module")

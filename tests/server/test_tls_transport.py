@@ -11,9 +11,8 @@ from support.simulated import SimulatedServer
 from support.tls import HERE, Certificates
 
 from taskyard.server.net.connection import Connection, ConnectionRegistry
-from taskyard.server.settings.config import load_settings
-from taskyard.server.tls import make_context
-from taskyard.server.tls_transport import TlsTransport
+from taskyard.server.settings.schema import load_settings
+from taskyard.server.tls import TlsTransport, make_context
 
 LIMIT = 20_000
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.shared.duration import format_duration, parse_duration
+from taskyard.shared.text import format_duration, parse_duration
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

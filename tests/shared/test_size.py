@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.shared.size import format_size, parse_size
+from taskyard.shared.text import format_size, parse_size
 
 
 @pytest.mark.parametrize(

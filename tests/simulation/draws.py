@@ -9,7 +9,7 @@ from typing import Any
 from simulation.agenda import SECOND
 from simulation.crowd import Rules
 
-from taskyard.server.settings.config import Settings
+from taskyard.server.settings.schema import Settings
 
 HOUR = 3600 * SECOND
 

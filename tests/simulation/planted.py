@@ -7,7 +7,7 @@ from dataclasses import replace
 from simulation.draws import Plan, draw_plan
 from simulation.run import Run
 
-from taskyard.server.settings.config import Durability
+from taskyard.server.settings.schema import Durability
 
 
 def lying_disk(run: Run) -> None:

@@ -9,22 +9,29 @@ from simulation.loop import Loop, Scheduler
 from simulation.machine import Machine
 from simulation.network import Link
 
-from taskyard.broker.broker import Broker
-from taskyard.broker.clock import AnchoredClock
+from taskyard.broker.commit import Broker
+from taskyard.broker.interfaces import AnchoredClock
 from taskyard.engine.model.state import State
 from taskyard.engine.operations.facade import Engine
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import RetentionLimits
 from taskyard.protocols.masenko.connection import Masenko
-from taskyard.protocols.resp.resp import make_resp
+from taskyard.protocols.resp.protocol import make_resp
 from taskyard.protocols.workq.connection import Workq
-from taskyard.server.app import CLIENT_CLOSE_SECONDS
-from taskyard.server.net.connection import Connection, ConnectionRegistry, ProtocolFactory
-from taskyard.server.net.flow import MemoryLimiter
-from taskyard.server.net.stalls import StallDetector
-from taskyard.server.parts import engine_settings, journal_settings
-from taskyard.server.settings.config import Settings
-from taskyard.server.web import HttpApplication
+from taskyard.server.app import (
+    CLIENT_CLOSE_SECONDS,
+    HttpApplication,
+    engine_settings,
+    journal_settings,
+)
+from taskyard.server.net.connection import (
+    Connection,
+    ConnectionRegistry,
+    ProtocolFactory,
+    StallDetector,
+)
+from taskyard.server.net.memory_limit import MemoryLimiter
+from taskyard.server.settings.schema import Settings
 from taskyard.shared.process import Usage
 
 LISTENERS = {

@@ -14,9 +14,9 @@ from simulation.network import LinkOptions
 from simulation.people import ClientMix
 from simulation.run import Run
 
-from taskyard.broker.clock import AnchoredClock
+from taskyard.broker.interfaces import AnchoredClock
 from taskyard.engine.model.job import READY
-from taskyard.server.settings.config import Settings
+from taskyard.server.settings.schema import Settings
 
 
 class Line:

@@ -8,7 +8,7 @@ from simulation.planted import early_replies, lost_write, lying_disk, power_cut_
 from simulation.run import Outcome
 from simulation.simulate import Change, simulate
 
-from taskyard.server.settings.config import Durability
+from taskyard.server.settings.schema import Durability
 
 ENOUGH = 8  # seeds
 

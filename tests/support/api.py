@@ -16,12 +16,12 @@ from support.json_schema import check
 from support.simulated import SimulatedServer
 
 from taskyard.access.principal import Allow, Principal, check_rules
-from taskyard.broker.outbox import ReplyQueue
-from taskyard.broker.receiver import ClientConnection
-from taskyard.protocols.http.messages import Request, Response, Route, Stream
+from taskyard.broker.replies import ReplyQueue
+from taskyard.broker.turns import ClientConnection
 from taskyard.protocols.http.monitoring.history import History
 from taskyard.protocols.http.routing import ApiRoutes
-from taskyard.shared.api_messages import LakeView
+from taskyard.protocols.http.wire import Request, Response, Route, Stream
+from taskyard.shared.api_types import LakeView
 
 NDJSON = "application/x-ndjson"
 

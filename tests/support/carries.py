@@ -20,9 +20,9 @@ from taskyard.engine.model.job import (
 )
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.model.state import BatchConsumer, DurableSession, SessionNotice
-from taskyard.engine.records import carry_records as c
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records.schedule_records import ScheduleSnapshot
+from taskyard.engine.records import snapshots as c
+from taskyard.engine.records.entities import ScheduleSnapshot
 from taskyard.engine.schedules.schedule import Schedule
 
 I64 = st.integers(-(2**63), 2**63 - 1)

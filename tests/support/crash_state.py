@@ -1,9 +1,9 @@
 """What a power cut at this moment would leave: the state that a server would recover from it."""
 
 from taskyard.engine.model.state import EngineSettings, State
+from taskyard.journal.identity import JournalSettings
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
-from taskyard.journal.settings import JournalSettings
 
 
 def on_disk(disk: MemoryDisk) -> State:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from taskyard.access.principal import ANONYMOUS, Principal
-from taskyard.protocols.http.messages import Handler, Request, Response, Route
+from taskyard.protocols.http.wire import Handler, Request, Response, Route
 
 
 class FakeStream:

@@ -10,7 +10,7 @@ from itertools import count
 
 from mypy_extensions import i64
 
-from taskyard.broker.seams import Clock
+from taskyard.broker.interfaces import Clock
 
 START = 1_700_000_000_250_000  # not a whole second, so that rounding shows
 

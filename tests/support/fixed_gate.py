@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from taskyard.access.gate import NO_REQUEST, Account, RequestRef
+from taskyard.access.authenticator import NO_REQUEST, Account, RequestRef
 from taskyard.access.principal import Principal
 
 

@@ -1,6 +1,6 @@
 """What is remembered of uids, in plain values."""
 
-from taskyard.engine.structures.tombstones import TombstoneBucket, Tombstones
+from taskyard.engine.structures.index import TombstoneBucket, Tombstones
 
 
 def remembered_uids(tombstones: Tombstones) -> dict[bytes, int]:

@@ -11,9 +11,9 @@ from typing import Any
 from support.process import ServerProcess
 
 from taskyard.cli.main import main
-from taskyard.server import lake
-from taskyard.server.lake_process import RestartPolicy
-from taskyard.server.settings.config import Settings
+from taskyard.server import lake_supervisor
+from taskyard.server.lake_supervisor import RestartPolicy
+from taskyard.server.settings.schema import Settings
 
 
 class LakeServer(ServerProcess):
@@ -53,15 +53,15 @@ class LakeServer(ServerProcess):
 
 def _serve(how: str, stop: str, *command: str) -> int:
     """Do what `PYTHON -m taskyard ...` does."""
-    real_command = lake.lake_process_command
+    real_command = lake_supervisor.lake_process_command
 
     def fake_command(settings: Settings) -> list[str]:
         python, _, _, *rest = real_command(settings)
         del rest[rest.index("--master") :]
         return [python, "-m", "support.fake_lake", how, *rest]
 
-    lake.lake_process_command = fake_command
-    lake.RESTART_POLICY = RestartPolicy(
+    lake_supervisor.lake_process_command = fake_command
+    lake_supervisor.RESTART_POLICY = RestartPolicy(
         first_pause=0.02, max_pause=0.1, stop_timeout=float(stop), group_exit_timeout=0.3
     )
     return main(command[3:])

@@ -1,6 +1,6 @@
 """A lake beside a server, as the API shows it."""
 
-from taskyard.shared.api_messages import LakeView
+from taskyard.shared.api_types import LakeView
 
 
 def lake_view(*, running: bool) -> LakeView:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.records import entities as s
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records import side_records as s
-from taskyard.engine.records.carry_records import JobSnapshot
+from taskyard.engine.records.snapshots import JobSnapshot
 
 Rate = tuple[int, int]  # count and period in microseconds
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from taskyard.server.settings.config import Settings, load_settings, options
+from taskyard.server.settings.schema import Settings, load_settings, options
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PACKAGING = ROOT / "packaging"

@@ -22,8 +22,8 @@ from support.model_world import (
     Watcher,
 )
 
-from taskyard.engine.model.effects import WATCH_TIMEOUT
-from taskyard.engine.model.errors import (
+from taskyard.engine.model.events import (
+    WATCH_TIMEOUT,
     JobNotFound,
     QueueExists,
     QueueNotFound,
@@ -31,9 +31,8 @@ from taskyard.engine.model.errors import (
     StaleBatch,
     WrongState,
 )
-from taskyard.engine.model.job import STATE_NAMES, NewJob, Origin, Policy
+from taskyard.engine.model.job import STATE_NAMES, SYNCHRONOUS_CALL, NewJob, Origin, Policy
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.stages import SYNCHRONOUS_CALL
 
 Event = tuple[int, str, object]  # deadline, kind, whose
 Hints = Mapping[tuple[str, object], int]  # the order in which things happened, as far as known

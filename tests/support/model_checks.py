@@ -4,7 +4,7 @@ import unicodedata
 
 from support.model_world import FOREVER
 
-from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.events import InvalidOption
 from taskyard.engine.model.job import BACKOFF_DEFAULT, BACKOFF_EXPONENTIAL, NewJob, Policy
 from taskyard.engine.model.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
 from taskyard.engine.model.state import EngineSettings

@@ -22,6 +22,7 @@ from taskyard.engine.model.job import (
 )
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.model.state import (
+    PRODUCER_BYTES,
     State,
     consumer_record_bytes,
     queue_record_bytes,
@@ -30,12 +31,10 @@ from taskyard.engine.model.state import (
     session_record_bytes,
     value_record_bytes,
 )
-from taskyard.engine.model.uid import PRODUCER_BYTES
 from taskyard.engine.operations.facade import Engine
-from taskyard.engine.structures.lane import CHUNK_JOBS, OrderedJobs
-from taskyard.engine.structures.ready import PriorityQueue
+from taskyard.engine.structures.index import REGION_BYTES
+from taskyard.engine.structures.ordered import CHUNK_JOBS, OrderedJobs, PriorityQueue
 from taskyard.engine.structures.timers import Timer, Timers
-from taskyard.engine.structures.weights import REGION_BYTES
 from taskyard.engine.transitions import RING_ENTRY_BYTES, dead_letter_bytes, jobs_bound_to
 
 LANES = (*CARRIED_LANES, LIMITED)

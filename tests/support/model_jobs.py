@@ -13,15 +13,13 @@ from support.model_world import (
     World,
 )
 
-from taskyard.engine.model.effects import (
+from taskyard.engine.model.events import (
     WATCH_FAILED,
     WATCH_GONE,
     WATCH_LEASED,
     WATCH_SUCCEEDED,
-    FetchRequest,
-)
-from taskyard.engine.model.errors import (
     DuplicateResult,
+    FetchRequest,
     JobNotFound,
     NotLeaseholder,
 )
@@ -31,13 +29,11 @@ from taskyard.engine.model.job import (
     BACKOFF_NONE,
     BACKOFF_QUARTIC,
     FAILS_DEFAULT,
-    Policy,
-)
-from taskyard.engine.model.stages import (
     STAGE_ASSIGN,
     STAGE_DROP,
     STAGE_FINISH,
     STAGE_RETRY,
+    Policy,
 )
 from taskyard.engine.operations.finish import BY_POLICY, NEVER
 

@@ -6,7 +6,7 @@ from support.model_checks import check_new_job, require
 from support.model_jobs import Lifecycle
 from support.model_world import FOREVER, OPEN, Job
 
-from taskyard.engine.model.errors import (
+from taskyard.engine.model.events import (
     DuplicateJob,
     NotLeaseholder,
     QueueFull,
@@ -14,10 +14,17 @@ from taskyard.engine.model.errors import (
     TransactionStepRefused,
     UidTaken,
 )
-from taskyard.engine.model.job import NewJob, Notify, Origin
+from taskyard.engine.model.job import (
+    STAGE_FINISH,
+    STAGE_READY,
+    STAGE_SYNC,
+    STAGE_WRITE,
+    NewJob,
+    Notify,
+    Origin,
+)
 from taskyard.engine.model.queue import OVERFLOW_REFUSE, QueueSettings
-from taskyard.engine.model.stages import STAGE_FINISH, STAGE_READY, STAGE_SYNC, STAGE_WRITE
-from taskyard.engine.model.uid import derive_uid
+from taskyard.engine.model.state import derive_uid
 from taskyard.engine.operations.push import TransactionStep
 
 

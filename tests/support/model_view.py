@@ -8,7 +8,7 @@ from support.model_world import Job as ModelJob
 from support.model_world import Lease as ModelLease
 from support.snapshot import LANES, LEASE, POLICY, SETTINGS, fields, lane_jobs, sorted_queues
 
-from taskyard.engine.model.effects import (
+from taskyard.engine.model.events import (
     Effect,
     JobAssigned,
     JobEvent,

@@ -8,7 +8,7 @@ import copy
 from collections import Counter
 from dataclasses import dataclass, field
 
-from taskyard.engine.model.effects import FetchRequest
+from taskyard.engine.model.events import FetchRequest
 from taskyard.engine.model.job import Notify, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.model.state import EngineSettings

@@ -5,11 +5,11 @@ from support.snapshot import job_snapshot, snapshot
 
 from taskyard.engine.model.job import API, GONE, SECOND, NewJob, Origin, Policy
 from taskyard.engine.model.state import State
+from taskyard.journal.format import segment_names
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader
 from taskyard.journal.retention import RetentionLimits
-from taskyard.journal.segment import segment_names
 
 ORIGIN = Origin(API, "tester", "reader")
 POLICY = Policy()

@@ -16,29 +16,26 @@ from typing import Any
 
 from support.fake_loop import FakeClock, FakeScheduler
 
-from taskyard.access.gate import Authenticator
+from taskyard.access.authenticator import Authenticator
 from taskyard.access.principal import ANONYMOUS, Principal
-from taskyard.broker.broker import Broker
-from taskyard.broker.receiver import ClientConnection
+from taskyard.broker.commit import Broker
+from taskyard.broker.turns import ClientConnection
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.operations.facade import Engine
-from taskyard.journal.journal import Journal
+from taskyard.journal.identity import JournalSettings
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import RetentionLimits
-from taskyard.journal.settings import JournalSettings
+from taskyard.journal.writer import Journal
 from taskyard.protocols.glovebox import bincode
 from taskyard.protocols.glovebox import messages as glovebox_messages
-from taskyard.protocols.glovebox.commands import Glovebox
-from taskyard.protocols.glovebox.connection import GloveboxConnection
+from taskyard.protocols.glovebox.connection import BINARY, PING, TEXT, Glovebox, GloveboxConnection
 from taskyard.protocols.glovebox.types import Error, GloveboxRequest
-from taskyard.protocols.glovebox.websocket_frames import BINARY, PING, TEXT
 from taskyard.protocols.http.connection import Http
-from taskyard.protocols.http.router import Router
-from taskyard.protocols.http.routing import ApiRoutes
+from taskyard.protocols.http.routing import ApiRoutes, Router
 from taskyard.protocols.masenko.connection import Masenko
 from taskyard.protocols.resp.connection import Resp
-from taskyard.protocols.resp.resp import make_resp
+from taskyard.protocols.resp.protocol import make_resp
 from taskyard.protocols.workq.connection import Workq
 
 

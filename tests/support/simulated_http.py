@@ -6,10 +6,9 @@ import asyncio
 
 from support.simulated import ServerSide, SimulatedPeer, SimulatedServer
 
-from taskyard.broker.receiver import ClientConnection
+from taskyard.broker.turns import ClientConnection
 from taskyard.protocols.http.connection import Http
-from taskyard.protocols.http.router import Router
-from taskyard.protocols.http.routing import ApiRoutes
+from taskyard.protocols.http.routing import ApiRoutes, Router
 
 BODY_LIMIT = 1 << 24
 

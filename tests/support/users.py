@@ -1,8 +1,7 @@
 """Users for tests: their passwords are checked at once, as no real ones should be."""
 
 from taskyard.access.principal import Rule
-from taskyard.access.secrets import Cost, hash_password, token_digest
-from taskyard.access.users import User, Users
+from taskyard.access.users import Cost, User, Users, hash_password, token_digest
 
 CHEAP = Cost(2, 1, 1)
 

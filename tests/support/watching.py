@@ -8,11 +8,10 @@ from support.exchanges import FakeExchange, FakeStream
 from support.simulated import SimulatedServer
 
 from taskyard.access.principal import ANONYMOUS, Principal
-from taskyard.protocols.http.messages import Request
-from taskyard.protocols.http.monitoring.live import PATH, LiveStream
-from taskyard.protocols.http.monitoring.live_head import SummarySources
+from taskyard.protocols.http.monitoring.live import PATH, LiveStream, SummarySources
 from taskyard.protocols.http.monitoring.live_messages import LiveSample
 from taskyard.protocols.http.monitoring.watch import CHUNK_QUEUES, StatsSampler
+from taskyard.protocols.http.wire import Request
 
 
 class Watching:

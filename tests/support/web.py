@@ -20,19 +20,19 @@ from support.websocket_client import connect
 from websockets.sync.client import ClientConnection
 
 from taskyard.access.principal import Allow, check_rules
-from taskyard.broker.broker import Broker
-from taskyard.broker.clock import AnchoredClock
+from taskyard.broker.commit import Broker
+from taskyard.broker.interfaces import AnchoredClock
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.operations.facade import Engine
+from taskyard.journal.identity import JournalSettings
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import RetentionLimits
-from taskyard.journal.settings import JournalSettings
-from taskyard.protocols.http.messages import Identify, anonymous
-from taskyard.server.loop import AsyncioScheduler
+from taskyard.protocols.http.wire import Identify, anonymous
+from taskyard.server.app import HttpApplication
 from taskyard.server.net.connection import Connection, ConnectionRegistry
-from taskyard.server.settings.config import Settings
-from taskyard.server.web import HttpApplication
+from taskyard.server.runtime import AsyncioScheduler
+from taskyard.server.settings.schema import Settings
 
 T = TypeVar("T")
 

@@ -6,8 +6,7 @@ import asyncio
 import socket
 from typing import Any
 
-from taskyard.protocols.http.messages import Request
-from taskyard.protocols.http.parser import ParsedRequest
+from taskyard.protocols.http.wire import ParsedRequest, Request
 
 _socket = socket.socket()  # nothing but its options are set
 

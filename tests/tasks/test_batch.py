@@ -14,10 +14,8 @@ import pytest
 
 import taskyard
 from taskyard.client.source import Failed, Job, RetryLater, Success, Verdict
-from taskyard.tasks.batch import make_table
-from taskyard.tasks.bundling import GroupRunner
-from taskyard.worker.bundles import GroupingPool, JobGroup
-from taskyard.worker.pools import RunFailure, ThreadPool
+from taskyard.tasks.execution import GroupRunner, make_table
+from taskyard.worker.pools import GroupingPool, JobGroup, RunFailure, ThreadPool
 
 COLUMNS = {"a": int, "b": float}
 
@@ -99,7 +97,10 @@ def test_a_row_fails_alone_by_an_exception_or_a_text_in_its_place() -> None:
         "RetryLater taskyard.tasks.errors.TryAgain: later",
     ]
     second = verdicts_of(lambda t: pd.DataFrame({"error": [None, "bad"], "result": 1}), rows(2))
-    assert [shown(one) for one in second] == ["1", "RetryLater taskyard.tasks.batch.RowFailed: bad"]
+    assert [shown(one) for one in second] == [
+        "1",
+        "RetryLater taskyard.tasks.execution.RowFailed: bad",
+    ]
 
 
 def test_a_row_that_does_not_fit_or_has_no_json_fails_alone() -> None:

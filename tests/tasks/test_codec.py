@@ -26,8 +26,8 @@ from taskyard.tasks.codec import (
     encode_result,
     read_envelope,
 )
-from taskyard.tasks.context import CurrentJob
 from taskyard.tasks.errors import BadArguments, BadResult
+from taskyard.tasks.task import CurrentJob
 
 
 class Colour(enum.Enum):

@@ -14,7 +14,7 @@ import pytest
 
 import taskyard
 from taskyard import App, BadArguments, Middleware, Retry, TaskFailed, chain, group
-from taskyard.client.pushing import NewJob
+from taskyard.client.commands import NewJob
 from taskyard.client.source import Job
 from taskyard.tasks.canvas import MAX_JOBS
 

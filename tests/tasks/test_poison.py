@@ -16,7 +16,7 @@ from toq.brokers import Running
 import taskyard
 from taskyard import App, TaskFailed
 from taskyard.client.source import Job, Released, RetryLater
-from taskyard.tasks.running import decide_verdict
+from taskyard.tasks.execution import decide_verdict
 from taskyard.worker.pools import RunFailure
 
 _numbers = itertools.count(1)

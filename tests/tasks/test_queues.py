@@ -11,9 +11,9 @@ from tasks import yard
 from tasks.workers import WorkerProcess, marks
 from toq.brokers import Running
 
-from taskyard.client.address import Address
-from taskyard.tasks import source
-from taskyard.tasks.source import QueueOrder
+from taskyard.client.url import Address
+from taskyard.tasks import worker as source
+from taskyard.tasks.worker import QueueOrder
 
 pytestmark = pytest.mark.usefixtures("app")
 

@@ -13,9 +13,9 @@ from support.process import WarmServer
 from support.waiting import wait_for
 
 from taskyard import Client, Job, StaleLease
-from taskyard.client.address import Address
 from taskyard.client.connection import Connection, Reply, Word
 from taskyard.client.errors import Unavailable
+from taskyard.client.url import Address
 
 HOST = "127.0.0.1"
 

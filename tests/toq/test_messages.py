@@ -14,8 +14,8 @@ from support.effort import effort
 
 from taskyard.client.source import Job
 from taskyard.toq import RETRYING, NotATask, Result, Task
+from taskyard.toq.consumer import read_running_task
 from taskyard.toq.messages import encode_retry_state, read_id
-from taskyard.toq.work import read_running_task
 
 
 def test_a_task_has_the_fields_of_toq_in_their_order() -> None:

@@ -13,7 +13,7 @@ from toq.consumers import Consumers, PatientProducer
 from taskyard.client.errors import Unavailable
 from taskyard.client.source import Failed, Job, Released, RetryLater, Success
 from taskyard.toq import Countdown, Producer, Task
-from taskyard.toq.backends.redis_source import MAX_LOSSES, REGISTRY, RedisSource
+from taskyard.toq.backends.redis import MAX_LOSSES, REGISTRY, RedisSource
 
 
 @pytest.fixture(scope="module")

@@ -25,15 +25,17 @@ from taskyard.worker.coroutines import (
     run_coroutine,
     run_in_thread,
 )
-from taskyard.worker.interrupts import (
+from taskyard.worker.pools import (
     NEVER,
     Cancelled,
+    Pool,
+    RunFailure,
     SoftTimeLimit,
+    ThreadPool,
     ThreadSlot,
     TimeLimits,
     TimeLimitWatcher,
 )
-from taskyard.worker.pools import Pool, RunFailure, ThreadPool
 from taskyard.worker.processes import ProcessPool
 
 SOON = 0.03

@@ -12,10 +12,9 @@ from support.sockets import HANG_GUARD
 from support.waiting import wait_for
 from worker.fake_source import FakeSource
 
-from taskyard.client.backoff import Backoff
+from taskyard.client.retry import Backoff
 from taskyard.client.source import Failed, Job, Released, Success, Verdict
-from taskyard.worker.interrupts import Cancelled
-from taskyard.worker.pools import RunFailure, ThreadPool
+from taskyard.worker.pools import Cancelled, RunFailure, ThreadPool
 from taskyard.worker.runtime import Runtime
 
 QUICK = Backoff(0.001, 0.01)

@@ -14,20 +14,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from taskyard.access.gate import NO_REQUEST, Account, RequestRef
-from taskyard.access.principal import Principal
-from taskyard.access.registry import UserRegistry
-from taskyard.access.secrets import MAX_SECRET, PasswordHash, credential_digest
-from taskyard.access.slowness import (
+from taskyard.access.authenticator import (
     MAX_DELAY_US,
+    NO_REQUEST,
+    Account,
     AddressThrottle,
     GuessCounter,
     LoginThrottle,
+    RequestRef,
     network_of,
 )
-from taskyard.access.users import Users
-from taskyard.broker.seams import Clock, Scheduler
-from taskyard.shared.names import MAX_NAME
+from taskyard.access.principal import Principal
+from taskyard.access.users import MAX_SECRET, PasswordHash, UserRegistry, Users, credential_digest
+from taskyard.broker.interfaces import Clock, Scheduler
+from taskyard.shared.text import MAX_NAME
 
 MAX_CONCURRENT_CHECKS: Final = 2  # checks; each takes a processor and some memory
 MAX_QUEUED_CHECKS: Final = 64  # that wait for those

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from taskyard.access.gate import NO_REQUEST, Authenticator, RequestRef
+from taskyard.access.authenticator import NO_REQUEST, Authenticator, RequestRef
 from taskyard.access.principal import Principal
-from taskyard.access.secrets import token_digest
-from taskyard.broker.seams import Clock
+from taskyard.access.users import token_digest
+from taskyard.broker.interfaces import Clock
 
 KEY_FILE: Final = "session.key"
 KEY_SIZE: Final = 32

@@ -16,23 +16,143 @@ docs/security.md.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from taskyard.access.principal import ACTIONS, JOURNAL, Rule
-from taskyard.access.secrets import (
-    PasswordHash,
-    read_password_hash,
-    read_token_digest,
-    token_text,
+from taskyard.access.authenticator import Account
+from taskyard.access.principal import ACTIONS, JOURNAL, Principal, Rule
+from taskyard.shared.text import valid_name
+
+# Passwords and tokens, and the texts that are kept in their place
+
+MAX_SECRET: Final = 1024  # bytes of a password or token
+MAX_MEMORY: Final = 1 << 28  # bytes that one check may take
+TOKEN_PREFIX: Final = "ty_"  # noqa: S105 (so that those who search for lost secrets know it)
+
+_SALT_BYTES: Final = 16
+_KEY_BYTES: Final = 32
+_TOKEN_BYTES: Final = 32
+_PASSWORD_TEXT: Final = re.compile(
+    r"scrypt\$n=([0-9]{1,8}),r=([0-9]{1,3}),p=([0-9]{1,3})\$((?:[0-9a-f]{2}){8,64})"
+    r"\$((?:[0-9a-f]{2}){16,64})",
+    re.ASCII,
 )
-from taskyard.shared.names import valid_name
+_TOKEN_TEXT: Final = re.compile(r"sha256\$([0-9a-f]{64})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """How slow a password's hash is; one check takes 128 * n * r bytes."""
+
+    n: int
+    r: int
+    p: int
+
+    def problem(self) -> str:
+        """Why it cannot be used; "": it can."""
+        if self.n < 2 or self.n & (self.n - 1):
+            return "n must be a power of two"
+        if not self.r or not self.p:
+            return "r and p must not be 0"
+        if 128 * self.n * self.r > MAX_MEMORY:
+            return f"128 * n * r must be at most {MAX_MEMORY}"
+        return ""
+
+
+DEFAULT_COST: Final = Cost(1 << 15, 8, 3)  # 32 MiB, and about 0.3 seconds
+
+
+class PasswordHash:
+    """What is kept of a password. Its repr shows nothing of that."""
+
+    def __init__(self, cost: Cost, salt: bytes, key: bytes) -> None:
+        self.cost = cost
+        self._salt = salt
+        self._key = key
+
+    def matches(self, password: str) -> bool:
+        """Slow, and equally slow for right and wrong ones."""
+        found = _scrypt(password, self.cost, self._salt, len(self._key))
+        return hmac.compare_digest(found, self._key)
+
+    def text(self) -> str:
+        cost = self.cost
+        head = f"scrypt$n={cost.n},r={cost.r},p={cost.p}"
+        return f"{head}${self._salt.hex()}${self._key.hex()}"
+
+
+def hash_password(password: str, cost: Cost = DEFAULT_COST) -> PasswordHash:
+    """Raises ValueError for what cannot be a password."""
+    if not password:
+        raise ValueError("a password must not be empty")
+    if len(_bytes(password)) > MAX_SECRET:
+        raise ValueError(f"a password must not be longer than {MAX_SECRET} bytes")
+    salt = secrets.token_bytes(_SALT_BYTES)
+    return PasswordHash(cost, salt, _scrypt(password, cost, salt, _KEY_BYTES))
+
+
+def dummy_hash(cost: Cost) -> PasswordHash:
+    """Return a hash that no password matches, and that takes as long to check."""
+    return PasswordHash(cost, secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_KEY_BYTES))
+
+
+def read_password_hash(text: str) -> PasswordHash:
+    """From the text that is kept; raises ValueError, in which the text itself does not stand."""
+    found = _PASSWORD_TEXT.fullmatch(text)
+    if found is None:
+        raise ValueError("is not a hash of the form scrypt$n=...,r=...,p=...$salt$key")
+    cost = Cost(int(found[1]), int(found[2]), int(found[3]))
+    if cost.problem():
+        raise ValueError(f"is a hash that cannot be checked: {cost.problem()}")
+    return PasswordHash(cost, bytes.fromhex(found[4]), bytes.fromhex(found[5]))
+
+
+def new_token() -> str:
+    return TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+
+
+def token_digest(token: str) -> bytes:
+    return hashlib.sha256(_bytes(token)).digest()
+
+
+def token_text(digest: bytes) -> str:
+    return f"sha256${digest.hex()}"
+
+
+def read_token_digest(text: str) -> bytes:
+    """From the text that is kept; raises ValueError, in which the text itself does not stand."""
+    found = _TOKEN_TEXT.fullmatch(text)
+    if found is None:
+        raise ValueError("is not a hash of the form sha256$ and 64 hexadecimal digits")
+    return bytes.fromhex(found[1])
+
+
+def credential_digest(key: bytes, name: str, secret: str) -> bytes:
+    """Return a digest of a name and a secret, to compare them without storing them."""
+    first = _bytes(name)
+    size = len(first).to_bytes(8, "big")
+    return hashlib.blake2b(size + first + _bytes(secret), key=key, digest_size=32).digest()
+
+
+def _scrypt(password: str, cost: Cost, salt: bytes, size: int) -> bytes:
+    memory = 2 * MAX_MEMORY  # OpenSSL's own limit is lower than what DEFAULT_COST takes
+    return hashlib.scrypt(
+        _bytes(password), salt=salt, n=cost.n, r=cost.r, p=cost.p, maxmem=memory, dklen=size
+    )
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")  # whatever a client has sent
+
 
 _USER_KEYS: Final = ("password", "tokens", "certificate", "admin", "rules")
 _RULE_KEYS: Final = ("queues", "allow")
@@ -288,3 +408,78 @@ def _key(name: str) -> str:
 def _quote(text: str) -> str:
     """JSON's strings are strings of TOML too, but for one control character."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+# The current users, found by name, token or certificate
+
+
+class UserRegistry:
+    """Principals stay the same objects while their users stay; their rules change in place."""
+
+    def __init__(self, users: Users) -> None:
+        self.anonymous: Final = Principal()
+        self._key = secrets.token_bytes(32)
+        self._principals: dict[str, Principal] = {}
+        self._accounts: dict[str, Account] = {}
+        self._passwords: dict[str, PasswordHash] = {}
+        self._tokens: dict[bytes, Principal] = {}
+        self._certificates: dict[str, Principal] = {}
+        self._dummy_hashes: list[PasswordHash] = []
+        self.replace_users(users)
+
+    @property
+    def user_count(self) -> int:
+        return len(self._principals)
+
+    def replace_users(self, users: Users) -> None:
+        """Replace the users. Those that are no longer among them lose all permissions, and do not
+        get them back with a later user of the same name: that one has to log in again.
+        """
+        before, self._principals = self._principals, {}
+        self._accounts = {}
+        self._passwords = {}
+        self._tokens = {}
+        self._certificates = {}
+        for user in users.users.values():
+            known = before.pop(user.name) if user.name in before else Principal(user.name)
+            self._add(user, known)
+        for gone in before.values():
+            gone.set_rules([], False)
+        self.anonymous.set_rules(users.anonymous, False)
+        # As many of each cost as there are, so that the time does not show whether a name is known.
+        costs = [known.cost for known in self._passwords.values()] or [DEFAULT_COST]
+        self._dummy_hashes = [dummy_hash(cost) for cost in costs]
+
+    def _add(self, user: User, principal: Principal) -> None:
+        principal.set_rules(user.rules, user.admin)
+        self._principals[user.name] = principal
+        password = b"" if user.password is None else user.password.text().encode()
+        self._accounts[user.name] = Account(principal, password, tuple(user.tokens))
+        if user.password is not None:
+            self._passwords[user.name] = user.password
+        for digest in user.tokens:
+            self._tokens[digest] = principal
+        if user.certificate:
+            self._certificates[user.certificate] = principal
+
+    def by_name(self, name: str) -> Principal | None:
+        return self._principals.get(name)
+
+    def account(self, name: str) -> Account | None:
+        return self._accounts.get(name)
+
+    def by_certificate(self, common_name: str) -> Principal | None:
+        return self._certificates.get(common_name)
+
+    def by_token(self, token: str) -> Principal | None:
+        # The time of the lookup depends on the digest, from which the token cannot be found.
+        return self._tokens.get(token_digest(token))
+
+    def password_of(self, name: str) -> PasswordHash:
+        """For a name without a user or a password, return a hash that no password matches."""
+        known = self._passwords.get(name)
+        if known is not None:
+            return known
+        # Always the same one for a name, as it would be if it were a user's.
+        number = int.from_bytes(credential_digest(self._key, name, "")[:8], "big")
+        return self._dummy_hashes[number % len(self._dummy_hashes)]

@@ -2,7 +2,7 @@
 
 Without listeners nothing is kept or decoded. Listeners are called when there is more, and read from
 a window of the last events at their own pace; one that is further behind reads the journal (see
-journal/portion.py). Snapshot records are no events.
+journal/reader.py). Snapshot records are no events.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.broker.seams import Scheduler
+from taskyard.broker.interfaces import Scheduler
 from taskyard.engine.records.decode import Decoder, kind_at, record_size_at
 from taskyard.engine.records.job_lifecycle import FIRST_SNAPSHOT, Record
 from taskyard.engine.records.log import RecordBuffer
-from taskyard.journal.journal import Journal
+from taskyard.journal.writer import Journal
 
 _RECORDS_PER_STEP: Final = 64  # records decoded in one go
 _MAX_UNDECODED_BYTES: Final = 8 * 1_048_576  # bytes of records that were not decoded yet

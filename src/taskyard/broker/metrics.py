@@ -5,12 +5,20 @@ What the engine and the journal count themselves (jobs, records, bytes) is not c
 
 from __future__ import annotations
 
-from typing import Final
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
 
 from mypy_extensions import i64
 
-from taskyard.broker.seams import Cancellable, Clock, Scheduler
-from taskyard.engine.structures.measures import Histogram
+from taskyard.broker.interfaces import Cancellable, Clock, Scheduler
+from taskyard.engine.model.job import FOREVER
+from taskyard.engine.structures.statistics import Histogram
+
+if TYPE_CHECKING:
+    from taskyard.broker.turns import ClientConnection
+
 
 SECOND_US: Final = 1_000_000
 # A loop counts whole milliseconds: a timer may always fire so much later.
@@ -101,3 +109,113 @@ class EventLoopLagProbe:
     def _measure(self) -> None:
         self._lag.add(self._clock.now() - self._due_at - _TIMER_SLACK_US)
         self.start()
+
+
+# Slow commands: the most recent ones, their number, and listeners for them
+
+MAX_KEPT: Final = 128
+
+
+class SlowCommand:
+    """Durations are in microseconds, as is the time at which it was answered."""
+
+    def __init__(
+        self, id: i64, time: i64, connection: ClientConnection, command: CommandStats, number: i64
+    ) -> None:
+        self.id = id
+        self.time = time
+        self.protocol_name = connection.protocol_name
+        self.connection_number = connection.connection_number
+        self.peer = connection.address()
+        self.command, self.queue = connection.describe_command(command)
+        self.request_id = connection.request_id(number)
+        # commands that were answered together, this one the first of them
+        self.command_count: i64 = 1
+        self.duration_us: i64 = 0
+        self.queued_us: i64 = 0  # of that, until it was its turn
+        self.processing_us: i64 = 0  # in the engine, and whatever else kept the event loop
+        self.disk_us: i64 = 0  # until what was written had been synced
+
+
+class SlowCommandLog:
+    def __init__(self) -> None:
+        self.threshold_us: i64 = FOREVER  # microseconds from which on a command is slow
+        self.count: i64 = 0  # all there were
+        self.count_by_protocol: dict[str, int] = {}  # the same by protocol
+        self._recent: deque[SlowCommand] = deque()
+        self._listeners: list[Callable[[SlowCommand], None]] = []
+
+    def is_enabled(self) -> bool:
+        return self.threshold_us < FOREVER
+
+    def on_slow(self, call: Callable[[SlowCommand], None]) -> None:
+        self._listeners.append(call)
+
+    def newest_first(self) -> list[SlowCommand]:
+        """Those that are kept, the newest first."""
+        return list(reversed(self._recent))
+
+    def kept_count(self) -> i64:
+        return len(self._recent)
+
+    def clear(self) -> None:
+        self._recent.clear()
+
+    def record(
+        self,
+        connection: ClientConnection,
+        command: CommandStats,
+        number: i64,
+        count: i64,
+        since: i64,
+        queued_us: i64,
+        disk_us: i64,
+        now: i64,
+    ) -> None:
+        """Record commands that were answered `now`: how long they waited for their turn, and how
+        long for the disk.
+        """
+        slow = SlowCommand(self.count, now, connection, command, number)
+        slow.command_count = count
+        slow.duration_us = now - since
+        slow.queued_us = queued_us
+        slow.disk_us = disk_us
+        slow.processing_us = max(i64(0), slow.duration_us - queued_us - disk_us)
+        self.count += 1
+        self.count_by_protocol[slow.protocol_name] = (
+            self.count_by_protocol.get(slow.protocol_name, 0) + 1
+        )
+        if len(self._recent) >= MAX_KEPT:
+            self._recent.popleft()
+        self._recent.append(slow)
+        for call in self._listeners:
+            call(slow)
+
+
+# Tells which form of the hot modules is loaded: compiled by mypyc or interpreted, and why
+
+Form = Literal["compiled", "interpreted"]
+
+_REASON_FILE: Final = "not_compiled.txt"
+"""Written by setup.py into a package that could not be compiled, with the reason."""
+
+
+def form() -> Form:
+    """The form of the engine, found by what its job module was loaded from."""
+    from taskyard.engine.model import job
+
+    return "interpreted" if job.__file__.endswith(".py") else "compiled"
+
+
+def not_compiled_reason() -> str:
+    """What kept this installation from being compiled; empty if nothing did."""
+    try:
+        return (Path(__file__).parent.parent / _REASON_FILE).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
+
+
+def describe_form() -> str:
+    """The form in words, with the reason where there is one."""
+    why = not_compiled_reason()
+    return f"interpreted: {why}" if why and form() == "interpreted" else form()

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from taskyard.broker.seams import Scheduler
-from taskyard.journal.cold import DiskRead, ReadRequest
-from taskyard.journal.drop import RemoveSegments
-from taskyard.journal.spare import PrepareSegment
-from taskyard.journal.sync import SyncPoint
+from taskyard.broker.interfaces import Scheduler
+from taskyard.journal.cache import DiskRead, ReadRequest
+from taskyard.journal.flush import SyncPoint
+from taskyard.journal.segments import PrepareSegment
+from taskyard.journal.writer import RemoveSegments
 
 if TYPE_CHECKING:
-    from taskyard.broker.broker import Broker
-    from taskyard.broker.room_watch import DiskSpaceMonitor
+    from taskyard.broker.commit import Broker
+    from taskyard.broker.upkeep import DiskSpaceMonitor
 
 
 class SegmentPreparation:

@@ -15,8 +15,8 @@ from taskyard.cli.session import Context
 from taskyard.cli.units import counted, size
 
 if TYPE_CHECKING:
+    from taskyard.backup.backup import BackupSource
     from taskyard.backup.manifest import Manifest
-    from taskyard.backup.source import BackupSource
 
 
 def parser() -> CommandParser:
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def backup(session: Context) -> None:
-    from taskyard.backup.places import create_directory
+    from taskyard.backup.restore import create_directory
     from taskyard.journal.errors import JournalError
 
     path = Path(session.arguments.directory)
@@ -64,7 +64,7 @@ def backup(session: Context) -> None:
 
 
 def _copy(session: Context, disk: Any) -> Manifest:
-    from taskyard.backup.making import make_backup
+    from taskyard.backup.backup import make_backup
 
     if session.arguments.data is not None:
         return _make_backup(_from_files(session.arguments.data), disk, make_backup)
@@ -85,7 +85,7 @@ def _make_backup(source: BackupSource, disk: Any, make: Any) -> Manifest:
 
 
 def _from_files(data: Path) -> BackupSource:
-    from taskyard.backup.source import DirectorySource
+    from taskyard.backup.backup import DirectorySource
     from taskyard.journal.disk import RealDisk
 
     if not (data / "journal").is_dir():

@@ -9,16 +9,21 @@ import time
 from types import TracebackType
 from typing import Any, Final, Self
 
-from taskyard.backup.source import BackupExtent, SegmentRange, segments_for_replay
+from taskyard.backup.backup import BackupExtent, SegmentRange, segments_for_replay
 from taskyard.cli.event_stream import HttpEndpoint
 from taskyard.cli.failure import CommandFailed
 from taskyard.cli.session import Context, path
 from taskyard.cli.units import seconds_of
 from taskyard.client.errors import NotNow, Problem, Refused
 from taskyard.journal.errors import JournalCorrupt, JournalError, SegmentRemoved
-from taskyard.journal.frames import SegmentBytes
+from taskyard.journal.format import (
+    SEGMENT_HEADER_BYTES,
+    BadHeader,
+    SegmentBytes,
+    SegmentHeader,
+    parse_header,
+)
 from taskyard.journal.identity import parse_identity
-from taskyard.journal.segment import SEGMENT_HEADER_BYTES, BadHeader, SegmentHeader, parse_header
 from taskyard.shared.exit_codes import DENIED, REFUSED, UNREACHABLE
 
 READER: Final = "backup"

@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 from taskyard.cli.failure import CommandFailed
 from taskyard.cli.session import Context
-from taskyard.client.address import Address
+from taskyard.client.url import Address
 from taskyard.shared.exit_codes import DENIED, REFUSED, UNREACHABLE, USAGE
 
 _RETRY_PAUSES_S: Final = (0.2, 1.0, 2.0, 5.0)  # seconds before each further try to connect

@@ -15,10 +15,9 @@ from taskyard.cli.main import CommandParser, ExamplesFormatter
 from taskyard.cli.progress import ProgressBar
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.records.describe import describe
-from taskyard.journal.closing import CheckpointPlan
-from taskyard.journal.collector import GarbageCollectionPaused
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalCorrupt, JournalError
+from taskyard.journal.format import segment_names
 from taskyard.journal.identity import (
     IDENTITY,
     JOURNAL,
@@ -29,10 +28,14 @@ from taskyard.journal.identity import (
     load_identity,
 )
 from taskyard.journal.reader import JournalEntry, JournalReader
-from taskyard.journal.recovery import Recovery, SegmentReport
-from taskyard.journal.repair import RepairPlan, execute_repair, plan_repair
-from taskyard.journal.segment import segment_names
-from taskyard.journal.survey import JournalStats
+from taskyard.journal.recovery import GarbageCollectionPaused, Recovery, SegmentReport
+from taskyard.journal.repair import (
+    CheckpointPlan,
+    JournalStats,
+    RepairPlan,
+    execute_repair,
+    plan_repair,
+)
 from taskyard.shared.escaping import escape_unsafe
 
 # How often a damage is checked that a running server may just be writing over.

@@ -8,10 +8,10 @@ from taskyard.engine.model.state import NamedReader, State
 from taskyard.engine.records.describe import iso_time
 from taskyard.engine.records.job_lifecycle import EVENT_NAMES
 from taskyard.journal.disk import RealDisk
+from taskyard.journal.format import segment_names
 from taskyard.journal.recovery import Recovery
-from taskyard.journal.segment import segment_names
-from taskyard.journal.spare import SPARE
-from taskyard.journal.survey import JournalStats
+from taskyard.journal.repair import JournalStats
+from taskyard.journal.segments import SPARE
 
 
 def figures(

@@ -18,9 +18,9 @@ from taskyard.cli.progress import ProgressBar
 from taskyard.cli.table import Column, print_table
 from taskyard.cli.text import escape_unsafe
 from taskyard.cli.units import size
-from taskyard.shared.duration import parse_duration
 from taskyard.shared.error_line import error_line
 from taskyard.shared.exit_codes import NOTHING, UNREACHABLE, USAGE
+from taskyard.shared.text import parse_duration
 
 if TYPE_CHECKING:
     from taskyard.pipeline.lake.snapshot import Lake

@@ -16,7 +16,7 @@ from taskyard.cli.table import Column
 from taskyard.cli.units import counted
 from taskyard.shared.error_line import error_line
 from taskyard.shared.exit_codes import DONE, REFUSED, USAGE
-from taskyard.shared.names import NAME_RULE, valid_name
+from taskyard.shared.text import NAME_RULE, valid_name
 
 if TYPE_CHECKING:
     from taskyard.pipeline.lake.replay import LakeReplay, ReplayCounts

@@ -149,9 +149,9 @@ class _Version(argparse.Action):
     """Finds the form only when it is needed: that loads a module of the engine."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from taskyard.broker import build
+        from taskyard.broker import metrics
 
-        print(f"taskyard {taskyard.__version__} ({build.describe_form()})")
+        print(f"taskyard {taskyard.__version__} ({metrics.describe_form()})")
         parser.exit()
 
 

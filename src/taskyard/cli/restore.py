@@ -55,8 +55,7 @@ def restore(session: Context) -> None:
 
 
 def _check(session: Context, path: Path) -> None:
-    from taskyard.backup.places import open_backup
-    from taskyard.backup.restoring import check_backup
+    from taskyard.backup.restore import check_backup, open_backup
 
     with ProgressBar("checking") as progress:
         manifest, _ = check_backup(open_backup(path), _counting(progress))
@@ -65,8 +64,8 @@ def _check(session: Context, path: Path) -> None:
 
 
 def _restore(session: Context, path: Path, data: Path) -> None:
-    from taskyard.backup.places import open_backup, open_empty_data
-    from taskyard.backup.restoring import restore as make
+    from taskyard.backup.restore import open_backup, open_empty_data
+    from taskyard.backup.restore import restore as make
 
     backup = open_backup(path)
     with open_empty_data(data) as disk, ProgressBar("restoring") as progress:

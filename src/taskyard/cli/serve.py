@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from taskyard.cli.main import CommandParser, ExamplesFormatter
-from taskyard.server.settings.config import ConfigError, Option, Settings, load_settings, options
+from taskyard.server.settings.schema import ConfigError, Option, Settings, load_settings, options
 
 
 def main(argv: Sequence[str]) -> int:

@@ -16,7 +16,7 @@ from taskyard.cli.units import seconds_of
 from taskyard.shared.exit_codes import USAGE
 
 if TYPE_CHECKING:
-    from taskyard.client.client import Client
+    from taskyard.client.sync import Client
 
 PAGE_ITEMS: Final = 1000  # items in one answer, at most
 _LONG_TIMEOUT_S: Final = 86_400.0  # seconds
@@ -60,7 +60,7 @@ class Context:
         return self._client
 
     def _connect(self, timeout: float) -> Client:
-        from taskyard.client.client import Client
+        from taskyard.client.sync import Client
 
         try:
             return Client(self.url, timeout=timeout, patience=0, heartbeats=self.heartbeats)

@@ -9,7 +9,7 @@ from taskyard.cli.main import CommandParser
 from taskyard.cli.units import bytes_of, exact, seconds_of
 from taskyard.shared.exit_codes import USAGE
 from taskyard.shared.misspelt import did_you_mean
-from taskyard.shared.size import format_size
+from taskyard.shared.text import format_size
 
 
 class Setting(NamedTuple):

@@ -16,8 +16,8 @@ from taskyard.client.errors import ClientError, StaleLease
 if TYPE_CHECKING:
     from types import FrameType
 
-    from taskyard.client.client import Client
     from taskyard.client.source import Job
+    from taskyard.client.sync import Client
 
 _ERROR_BYTES: Final = 4096  # bytes of what a program says on stderr that become the error
 _STOP_TIMEOUT_S: Final = 5.0  # seconds that a program has to end after a signal

@@ -46,7 +46,7 @@ def backoff_of(text: str) -> tuple[float, float]:
 
 
 def _seconds(text: str) -> float:
-    from taskyard.shared.duration import parse_duration
+    from taskyard.shared.text import parse_duration
 
     days, mark, rest = text.rpartition("d")
     if mark:
@@ -75,7 +75,7 @@ def moment_of(text: str, flag: str) -> datetime:
 
 
 def bytes_of(text: str, flag: str) -> int:
-    from taskyard.shared.size import parse_size
+    from taskyard.shared.text import parse_size
 
     try:
         return parse_size(text)

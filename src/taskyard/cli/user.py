@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from taskyard.access.principal import ACTIONS, Rule
-from taskyard.access.secrets import hash_password, new_token, token_digest
 from taskyard.access.users import (
     User,
     Users,
     UsersError,
     check_name,
+    hash_password,
     is_accessible_to_others,
     load_users,
     make_rule,
+    new_token,
     save_users,
+    token_digest,
 )
 from taskyard.cli.main import CommandParser, ExamplesFormatter
 

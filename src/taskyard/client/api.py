@@ -9,7 +9,17 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Raw
 
-from taskyard.client.commands import Call, raise_if_refused, unexpected_reply
+from taskyard.client.commands import (
+    Call,
+    JobRef,
+    Reply,
+    ScheduleOptions,
+    Word,
+    job_ref_text,
+    raise_if_refused,
+    schedule_body,
+    unexpected_reply,
+)
 from taskyard.client.errors import (
     Denied,
     Draining,
@@ -21,8 +31,6 @@ from taskyard.client.errors import (
     Refused,
     ScheduleNotFound,
 )
-from taskyard.client.pushing import JobRef, job_ref_text
-from taskyard.client.scheduling import ScheduleOptions, schedule_body
 from taskyard.client.views import (
     ConsumerInfo,
     DeadGroups,
@@ -38,7 +46,6 @@ from taskyard.client.views import (
     ServerInfo,
     SettingsOptions,
 )
-from taskyard.client.wire import Reply, Word
 from taskyard.shared.misspelt import check_names
 
 T = TypeVar("T")

@@ -19,12 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import hiredis
 
-from taskyard.client.address import Address
-from taskyard.client.backoff import Backoff
-from taskyard.client.encryption import is_secure, wants_read
-from taskyard.client.errors import Refused, Unavailable
-from taskyard.client.streaming import CommandStream, run_stream
-from taskyard.client.wire import (
+from taskyard.client.commands import (
     INCOMPLETE,
     RECEIVE_BYTES,
     Command,
@@ -36,6 +31,10 @@ from taskyard.client.wire import (
     login_commands,
     unavailable_error,
 )
+from taskyard.client.errors import Refused, Unavailable
+from taskyard.client.retry import Backoff
+from taskyard.client.streaming import CommandStream, run_stream
+from taskyard.client.url import Address, is_secure, wants_read
 
 if TYPE_CHECKING:
     import ssl

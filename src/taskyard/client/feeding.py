@@ -11,9 +11,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from taskyard.client.address import Address
-from taskyard.client.backoff import Backoff
-from taskyard.client.commands import is_key_duplicate, read_pushed, unexpected_reply
+from taskyard.client.commands import (
+    NewJob,
+    Reply,
+    Word,
+    encode,
+    is_key_duplicate,
+    new_uids,
+    push_words,
+    read_pushed,
+    unexpected_reply,
+)
 from taskyard.client.connection import Connection
 from taskyard.client.errors import (
     Draining,
@@ -24,12 +32,9 @@ from taskyard.client.errors import (
     Refused,
     Unavailable,
 )
-from taskyard.client.pushing import NewJob, encode, push_words
-from taskyard.client.retrying import RetryBudget, not_now_error
-from taskyard.client.settings import DEFAULT_PATIENCE_S, DEFAULT_TIMEOUT_S, first_given
-from taskyard.client.uids import new_uids
+from taskyard.client.retry import Backoff, RetryBudget, not_now_error
+from taskyard.client.url import DEFAULT_PATIENCE_S, DEFAULT_TIMEOUT_S, Address, first_given
 from taskyard.client.views import Pushed
-from taskyard.client.wire import Reply, Word
 
 _WINDOW_JOBS: Final = 16_384  # sent without an answer; a fourth of that took half as long again
 _WINDOW_BYTES: Final = 8 << 20

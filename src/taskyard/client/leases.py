@@ -6,11 +6,20 @@ since that of this machine may be another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+import asyncio
+import os
+import threading
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from taskyard.client.errors import Refused
+from taskyard.client.errors import Refused, Unavailable
 from taskyard.client.source import Job
+
+if TYPE_CHECKING:
+    import logging
+
 
 MIN_DURATION_S: Final = 1.0  # seconds that a lease is extended by
 _MAX_DURATION_S: Final = 86_400.0
@@ -150,3 +159,224 @@ class LeaseTable:
 
 def _clamp_duration(seconds: float) -> float:
     return min(max(seconds, MIN_DURATION_S), _MAX_DURATION_S)
+
+
+# Extends the leases of a blocking client, in a thread that exists while it holds leases
+
+ExtendLeases: TypeAlias = Callable[[Sequence[tuple[str, float]]], list[float | Refused]]
+
+_IDLE_THREAD_S: Final = 2.0  # seconds for which the thread waits for the next job
+
+
+class LeaseKeeper:
+    """Threads may share it; the child of a fork begins with nothing."""
+
+    def __init__(self, extend: ExtendLeases, on_lost: Callable[[Job], object] | None) -> None:
+        """`extend`: refs and seconds to when each lease ends by the server's clock."""
+        self._extend = extend
+        self._on_lost = on_lost
+        self._reset()
+        _keepers.add(self)
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._leases = LeaseTable()
+        self._running = False
+        self._closed = False
+
+    def reset_after_fork(self) -> None:
+        closed = self._closed
+        self._reset()
+        self._closed = closed
+
+    def add(self, jobs: Sequence[Job], requested_duration: float | None) -> None:
+        with self._changed:
+            self._leases.add(jobs, requested_duration, time.monotonic())
+            if len(self._leases) and not self._running and not self._closed:
+                self._running = True
+                threading.Thread(target=self._run, name="taskyard-leases", daemon=True).start()
+            self._changed.notify()
+
+    def start_finish(self, job: Job) -> float:
+        with self._changed:
+            return self._leases.start_finish(job)
+
+    def abort_finish(self, job: Job) -> None:
+        with self._changed:
+            self._leases.abort_finish(job)
+
+    def finish(self, job: Job) -> None:
+        with self._changed:
+            self._leases.finish(job)
+
+    def set_duration(self, job: Job, seconds: float) -> None:
+        with self._changed:
+            self._leases.set_duration(job, seconds)
+
+    def on_duration_set(self, job: Job, seconds: float, deadline: float) -> None:
+        with self._changed:
+            self._leases.on_duration_set(job, seconds, deadline, time.monotonic())
+            self._changed.notify()
+
+    def close(self) -> None:
+        """The leases that are left end by their time."""
+        with self._changed:
+            self._closed = True
+            self._leases.clear()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while self._wait_until_due():
+            self._extend_due()
+
+    def _wait_until_due(self) -> bool:
+        """Wait until a lease is to be extended; false, and the thread ends, when there is none."""
+        with self._changed:
+            linger = time.monotonic() + _IDLE_THREAD_S
+            while not self._closed:
+                now = time.monotonic()
+                due = self._leases.next_due()
+                if due is not None:
+                    linger = now + _IDLE_THREAD_S
+                    if due <= now:
+                        return True
+                # Not until it is due: the end of a job wakes no thread, which would cost time for
+                # each one.
+                until = linger if due is None else min(due, linger)
+                if until <= now:
+                    break
+                self._changed.wait(until - now)
+            self._running = False
+            return False
+
+    def _extend_due(self) -> None:
+        with self._changed:
+            due = self._leases.collect_due(time.monotonic())
+        try:
+            answers = self._extend([(held.job.ref, seconds) for held, seconds in due])
+        except Exception as error:  # whatever it is: without this thread all leases would end
+            log_extension_error(error)
+            with self._changed:
+                for held, _ in due:
+                    self._leases.on_unreachable(held, time.monotonic())
+            return
+        now = time.monotonic()
+        with self._changed:
+            lost = [
+                self._leases.on_extended(held, seconds, answer, now)
+                for (held, seconds), answer in zip(due, answers, strict=True)
+            ]
+        for job in lost:
+            if job is not None:
+                report_lost_lease(job, self._on_lost)
+
+
+def _client_log() -> logging.Logger:
+    import logging  # with the first message
+
+    return logging.getLogger("taskyard.client")
+
+
+def log_extension_error(error: Exception) -> None:
+    tell = _client_log().info if isinstance(error, Unavailable) else _client_log().error
+    tell("cannot extend leases: %s", error)
+
+
+def report_lost_lease(job: Job, on_lost: Callable[[Job], object] | None) -> None:
+    if on_lost is None:
+        _client_log().warning(
+            "the lease of job %d of %s was lost: it may run twice", job.id, job.queue
+        )
+        return
+    try:
+        on_lost(job)
+    except Exception:
+        _client_log().exception("on_lost failed for job %d of %s", job.id, job.queue)
+
+
+_keepers: Final[weakref.WeakSet[LeaseKeeper]] = weakref.WeakSet()
+
+
+def _reset_keepers_after_fork() -> None:
+    for keeper in list(_keepers):
+        keeper.reset_after_fork()
+
+
+os.register_at_fork(after_in_child=_reset_keepers_after_fork)
+
+
+# Extends the leases of an asynchronous client, in a task that exists while it holds leases
+
+AsyncExtendLeases: TypeAlias = Callable[
+    [Sequence[tuple[str, float]]], Awaitable[list[float | Refused]]
+]
+
+
+class AsyncLeaseKeeper:
+    """Of one event loop."""
+
+    def __init__(self, extend: AsyncExtendLeases, on_lost: Callable[[Job], object] | None) -> None:
+        """`extend`: refs and seconds to when each lease ends by the server's clock."""
+        self._extend = extend
+        self._on_lost = on_lost
+        self._leases = LeaseTable()
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, jobs: Sequence[Job], requested_duration: float | None) -> None:
+        self._leases.add(jobs, requested_duration, time.monotonic())
+        self._changed.set()
+        if len(self._leases) and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def start_finish(self, job: Job) -> float:
+        return self._leases.start_finish(job)
+
+    def abort_finish(self, job: Job) -> None:
+        self._leases.abort_finish(job)
+
+    def finish(self, job: Job) -> None:
+        self._leases.finish(job)
+        self._changed.set()
+
+    def set_duration(self, job: Job, seconds: float) -> None:
+        self._leases.set_duration(job, seconds)
+
+    def on_duration_set(self, job: Job, seconds: float, deadline: float) -> None:
+        self._leases.on_duration_set(job, seconds, deadline, time.monotonic())
+        self._changed.set()
+
+    async def close(self) -> None:
+        """The leases that are left end by their time."""
+        self._leases.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while (due := self._leases.next_due()) is not None:
+            now = time.monotonic()
+            if due <= now:
+                await self._extend_due(now)
+                continue
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(due - now):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _extend_due(self, now: float) -> None:
+        due = self._leases.collect_due(now)
+        try:
+            answers = await self._extend([(held.job.ref, seconds) for held, seconds in due])
+        except Exception as error:
+            log_extension_error(error)
+            for held, _ in due:
+                self._leases.on_unreachable(held, time.monotonic())
+            return
+        now = time.monotonic()
+        for (held, seconds), answer in zip(due, answers, strict=True):
+            job = self._leases.on_extended(held, seconds, answer, now)
+            if job is not None:
+                report_lost_lease(job, self._on_lost)

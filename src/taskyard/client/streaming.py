@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 import hiredis
 
-from taskyard.client.encryption import wants_read, wants_write
-from taskyard.client.wire import INCOMPLETE, Reply
+from taskyard.client.commands import INCOMPLETE, Reply
+from taskyard.client.url import wants_read, wants_write
 
 _RECEIVE_BYTES: Final = 1 << 18
 

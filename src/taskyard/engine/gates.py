@@ -22,10 +22,9 @@ from taskyard.engine.limits import (
     schedule_open,
 )
 from taskyard.engine.model.job import LIMITED, READY, Job
-from taskyard.engine.model.queue import PAUSED, Queue
-from taskyard.engine.model.settings import QueueSettings
+from taskyard.engine.model.queue import PAUSED, Queue, QueueSettings
 from taskyard.engine.operations.core import Core
-from taskyard.engine.structures.ready import PriorityQueue
+from taskyard.engine.structures.ordered import PriorityQueue
 from taskyard.engine.structures.timers import RATE_TIMER, Timer
 
 MAX_PARKED_AT_ONCE: Final = 1000

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.engine.structures.ready import PriorityQueue
+from taskyard.engine.structures.index import KEY_LIMIT_RECORD_BYTES
+from taskyard.engine.structures.ordered import PriorityQueue
 from taskyard.engine.structures.timers import KEY_LIMIT_TIMER, Timer
-from taskyard.engine.structures.weights import KEY_LIMIT_RECORD_BYTES
 
 if TYPE_CHECKING:
     from taskyard.engine.model.job import Job
-    from taskyard.engine.model.queue import Queue
-    from taskyard.engine.model.settings import QueueSettings
+    from taskyard.engine.model.queue import Queue, QueueSettings
     from taskyard.engine.model.state import State
 
 _NS_PER_US: Final = 1000  # to a microsecond

@@ -12,15 +12,14 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from taskyard.engine.limits import count_queue_start
-from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.events import CorruptRecord
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.model.state import State
+from taskyard.engine.records import entities as s
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records import side_records as s
 from taskyard.engine.records.apply import apply_removal_effects
-from taskyard.engine.records.schedule_records import ScheduleGone, ScheduleTick
-from taskyard.engine.records.side_apply import apply_batch_jobs
+from taskyard.engine.records.entities import ScheduleGone, ScheduleTick, apply_batch_jobs
 from taskyard.engine.transitions import add_tombstone, queue_dependents
 
 

@@ -16,7 +16,7 @@ from taskyard.engine.limits import (
     release_slot,
     remove_waiting_job,
 )
-from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.events import CorruptRecord
 from taskyard.engine.model.job import (
     BLOCKED,
     DELAYED,
@@ -26,15 +26,16 @@ from taskyard.engine.model.job import (
     LEASED,
     LIMITED,
     READY,
+    STAGE_ASSIGN,
+    SYNCHRONOUS_CALL,
     Job,
     JobExtras,
     Lease,
 )
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.model.stages import STAGE_ASSIGN, SYNCHRONOUS_CALL
 from taskyard.engine.model.state import OUTBOX_NOTICE_BYTES, PendingDependents, SessionNotice, State
+from taskyard.engine.structures.index import NOTICE_RECORD_BYTES
 from taskyard.engine.structures.timers import TTL_TIMER, LeaseTimer, Timer
-from taskyard.engine.structures.weights import NOTICE_RECORD_BYTES
 
 RING_ENTRY_BYTES: Final = 512  # bytes that one finished job counts for in the ring
 

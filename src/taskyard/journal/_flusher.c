@@ -3,7 +3,7 @@
  *
  * A thread of Python has to get the interpreter's lock twice for each flush, and takes it from the
  * event loop. This one sleeps on a semaphore, calls fdatasync, and tells by an eventfd that it is
- * done, so that the loop goes on undisturbed. See journal/flusher.py.
+ * done, so that the loop goes on undisturbed. See journal/flush.py.
  */
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN

@@ -11,6 +11,7 @@ from mypy_extensions import i64
 from taskyard.engine.model.state import State
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalError
+from taskyard.journal.format import segment_names
 from taskyard.journal.identity import (
     JOURNAL,
     RESTORING,
@@ -18,14 +19,13 @@ from taskyard.journal.identity import (
     Entropy,
     Identity,
     JournalExtent,
+    JournalSettings,
     load_identity,
     new_identity,
     save_identity,
 )
-from taskyard.journal.journal import Journal
 from taskyard.journal.recovery import Recovery, RecoveryReport
-from taskyard.journal.segment import segment_names
-from taskyard.journal.settings import JournalSettings
+from taskyard.journal.writer import Journal
 
 
 def no_stopwatch() -> float:

@@ -20,22 +20,25 @@ from itertools import pairwise
 from struct import Struct
 from typing import Any, Final, Protocol
 
-from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.events import CorruptRecord
 from taskyard.journal.disk import RealDisk, RealFile
 from taskyard.journal.errors import JournalCorrupt, JournalError, RecordsRemoved, SegmentRemoved
-from taskyard.journal.evidence import highest_durable_behind
-from taskyard.journal.frames import FRAME_HEADER_BYTES, SegmentBytes, frame_at, written_end
-from taskyard.journal.identity import JOURNAL, BadIdentity, Identity, is_locked, load_identity
-from taskyard.journal.reader import JournalReader
-from taskyard.journal.segment import (
+from taskyard.journal.format import (
+    FRAME_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
     BadHeader,
+    SegmentBytes,
     SegmentHeader,
     base_of,
+    frame_at,
     parse_header,
     segment_name,
     segment_names,
+    written_end,
 )
+from taskyard.journal.identity import JOURNAL, BadIdentity, Identity, is_locked, load_identity
+from taskyard.journal.reader import JournalReader
+from taskyard.journal.recovery import highest_durable_behind
 from taskyard.pipeline.records.decode import Frame, decode_frames
 from taskyard.pipeline.records.fields import DEFAULT_COLUMNS
 

@@ -11,10 +11,9 @@ from itertools import chain, repeat
 from typing import Any, Final
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from taskyard.client.address import TLS_FILES, load_tls_context, read_options
+from taskyard.client.url import TLS_FILES, load_tls_context, read_options
 from taskyard.journal.errors import JournalError, RecordsRemoved, SegmentRemoved
-from taskyard.journal.frames import SegmentBytes, next_frame
-from taskyard.journal.segment import segment_name
+from taskyard.journal.format import SegmentBytes, next_frame, segment_name
 from taskyard.pipeline.journal import (
     PATIENCE,
     FrameMark,

@@ -16,55 +16,319 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from taskyard import __version__
-from taskyard.access.gate import Authenticator, OpenAuthenticator
+from taskyard.access.authenticator import Authenticator, OpenAuthenticator, may_connect
 from taskyard.access.gatekeeper import UserAuthenticator
+from taskyard.access.principal import INSPECT, Allow, Principal, check_rules
+from taskyard.access.sessions import KEY_FILE, BrowserSessions, SessionKey
 from taskyard.access.users import Users, UsersError, is_accessible_to_others, load_users
-from taskyard.broker import build
-from taskyard.broker.broker import SYNC, Broker
-from taskyard.broker.clock import AnchoredClock
-from taskyard.engine.model.state import State
+from taskyard.broker import metrics as build
+from taskyard.broker.commit import SYNC, Broker
+from taskyard.broker.interfaces import AnchoredClock, Scheduler
+from taskyard.broker.metrics import EventLoopLagProbe
+from taskyard.broker.turns import ClientConnection
+from taskyard.engine.model.events import TaskyardError
+from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.operations.facade import Engine
-from taskyard.journal.collector import GarbageCollectionPaused
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalError
 from taskyard.journal.flush import choose_sync_mode
-from taskyard.journal.identity import DirectoryLock
-from taskyard.journal.journal import Journal
+from taskyard.journal.identity import DirectoryLock, JournalSettings
 from taskyard.journal.opening import open_journal
+from taskyard.journal.recovery import GarbageCollectionPaused
 from taskyard.journal.retention import RetentionLimits
+from taskyard.journal.writer import Journal
+from taskyard.protocols.glovebox.connection import Glovebox, random_session_id
+from taskyard.protocols.glovebox.messages import parse_connect_headers, queue_status
+from taskyard.protocols.http.api.server import LakeBackend, LakeStatus, Listeners, no_lake_status
+from taskyard.protocols.http.auth import (
+    RequestIdentifier,
+    cross_site_refusal,
+    deny_without_permissions,
+    require_permission,
+    unauthenticated,
+    unknown_host_refusal,
+)
+from taskyard.protocols.http.connection import Http, UpgradableTransport
+from taskyard.protocols.http.dashboard import DashboardPage, LakeReportPage
+from taskyard.protocols.http.monitoring.events import Events
+from taskyard.protocols.http.monitoring.history import History
+from taskyard.protocols.http.monitoring.live import LiveStream, SummarySources, disk_space_of
+from taskyard.protocols.http.monitoring.metrics import Health, MetricsPage
+from taskyard.protocols.http.monitoring.watch import StatsSampler
+from taskyard.protocols.http.routing import ApiRoutes, Router
+from taskyard.protocols.http.websocket import WebSocket, refuse_upgrade
+from taskyard.protocols.http.wire import (
+    Exchange,
+    Identify,
+    ParsedRequest,
+    Request,
+    Response,
+    Route,
+    anonymous,
+    problem,
+)
 from taskyard.protocols.masenko.connection import Masenko
-from taskyard.protocols.resp.resp import make_resp
+from taskyard.protocols.resp.protocol import make_resp
 from taskyard.protocols.workq.connection import Workq
-from taskyard.server import last_resort
-from taskyard.server.collector import GcTuner
-from taskyard.server.heap import tune_malloc
-from taskyard.server.logs import fields, log
-from taskyard.server.loop import AsyncioScheduler
-from taskyard.server.net.activation import collect_passed_sockets
-from taskyard.server.net.connection import Connection, ConnectionRegistry, ProtocolFactory
-from taskyard.server.net.descriptors import max_open_connections, raise_file_limit
-from taskyard.server.net.flow import MemoryLimiter
-from taskyard.server.net.listening import ConnectionLimits, Listener
-from taskyard.server.net.postman import (
+from taskyard.server import runtime
+from taskyard.server.logs import SlowCommandReporter, fields, log
+from taskyard.server.net.connection import (
+    Connection,
+    ConnectionRegistry,
+    ProtocolFactory,
+    StallDetector,
+)
+from taskyard.server.net.listener import (
+    ConnectionLimits,
+    Listener,
+    collect_passed_sockets,
+    max_open_connections,
+    raise_file_limit,
+)
+from taskyard.server.net.memory_limit import MemoryLimiter
+from taskyard.server.net.sending import (
     MAX_INLINE_REPLIES,
     MAX_INLINE_REPLIES_WITH_SYNC,
     make_reply_sender,
 )
-from taskyard.server.net.stalls import StallDetector
-from taskyard.server.parts import engine_settings, journal_settings
-from taskyard.server.settings.config import ConfigError, Settings, load_queues
+from taskyard.server.runtime import AsyncioScheduler, GcTuner, tune_malloc
 from taskyard.server.settings.queue_tables import make_queue_rules
-from taskyard.server.slow_log import SlowCommandReporter
+from taskyard.server.settings.schema import ConfigError, Settings, is_local, load_queues
 from taskyard.server.strangers import LoginTimeouts
-from taskyard.server.tls import Tls
-from taskyard.server.tls_transport import TlsTransport
-from taskyard.server.web import HttpApplication
-from taskyard.shared.api_messages import LakeView, ListenerView
-from taskyard.shared.duration import format_duration
+from taskyard.server.tls import Tls, TlsTransport
+from taskyard.shared.api_types import LakeView, ListenerView
+from taskyard.shared.process import Usage, process_usage
+from taskyard.shared.text import format_duration
 
 if TYPE_CHECKING:
-    from taskyard.server.lake import LakeSupervisor
-    from taskyard.server.lake_errands import LakeRequests
+    from taskyard.server.lake_supervisor import LakeRequests, LakeSupervisor
+
+
+# Everything that speaks HTTP, on one listener
+
+FRAME_OVERHEAD_BYTES = 65_536  # what a message may be longer than the largest payload, as JSON text
+# characters of one byte: as an escape, or in an array with a space behind each comma
+JSON_CHARS_PER_BYTE = 6
+
+
+class HttpApplication:
+    def __init__(
+        self,
+        settings: Settings,
+        broker: Broker,
+        scheduler: Scheduler,
+        *,
+        allow: Allow = check_rules,
+        authenticator: Authenticator | None = None,
+        identify: Identify = anonymous,
+        listeners: Listeners = dict,
+        lake: LakeStatus = no_lake_status,
+        lake_requests: LakeBackend | None = None,
+        draw_session_id: Callable[[], int] = random_session_id,
+        process_usage: Callable[[], Usage] = process_usage,
+    ) -> None:
+        """With an authenticator, that identifies clients; `draw_session_id` gives the ids of
+        Glovebox sessions, and `process_usage` the metrics of this process.
+        """
+        self._authenticator: Authenticator = authenticator or OpenAuthenticator()
+        sessions = _browser_sessions(settings, broker, self._authenticator)
+        if authenticator is not None:
+            identify = RequestIdentifier(authenticator, unauthenticated, sessions).identify
+        self._broker = broker
+        self._settings = settings
+        self._origins = frozenset(settings.http_origins)
+        self._identify = identify
+        self._is_local_only = not self._authenticator.has_users and is_local(settings.bind)
+        self.health = Health(broker)
+        self.glovebox = Glovebox(
+            broker,
+            scheduler,
+            settings.output_limit,
+            settings.glovebox_creation,
+            draw_session_id,
+            allow,
+        )
+        self.events = Events(broker, scheduler, allow=allow)
+        self._lag_probe = EventLoopLagProbe(broker.metrics, broker.clock, scheduler)
+        self.stats_sampler = StatsSampler(broker, scheduler, lambda: {"http": self.http.requests})
+        self.live_stream = LiveStream(
+            broker, scheduler, self.stats_sampler, self._server_info(lake), allow=allow
+        )
+        api = ApiRoutes(
+            broker,
+            scheduler,
+            durability=settings.durability,
+            max_losses=settings.max_losses,
+            connections=self._open_connections,
+            listeners=listeners,
+            users=int if authenticator is None else lambda: authenticator.user_count,
+            lake_status=lake,
+            backend=lake_requests,
+            sessions=sessions,
+            secure=settings.tls_certificate is not None,
+            history=History(self.stats_sampler, scheduler),
+            allow=allow,
+        )
+        self.api = Router(api.routes_without_cookies())  # by itself, for use without HTTP
+        metrics = MetricsPage(
+            broker,
+            scheduler,
+            settings.metrics_queues,
+            process=process_usage,
+            authenticator=authenticator,
+            lake_status=lake,
+        )
+        report = LakeReportPage(
+            scheduler, None if lake_requests is None else lake_requests.report_path
+        )
+        inspected = [
+            *metrics.routes(),
+            *report.routes(),
+            Route("GET", "/status/{queue}", self._send_queue_status),
+        ]
+        routes = [
+            *api.routes(),
+            *self.health.routes(),
+            *self.events.routes(),
+            *self.live_stream.routes(),
+            *[require_permission(allow, INSPECT, route) for route in inspected],
+            Route("GET", "/connect", _send_upgrade_required),
+            *DashboardPage().routes(),
+        ]
+        self.http = Http(
+            broker,
+            scheduler,
+            Router(routes),
+            output_limit=settings.output_limit,
+            body_limit=settings.http_body_limit,
+            identify=self._identify_request,
+            refuse=unauthenticated,
+            secure=settings.tls_certificate is not None,
+        )
+        self._lag_probe.start()
+        self.stats_sampler.start()
+        self.http.upgrades["/connect"] = self._connect_glovebox
+
+    def on_permissions_changed(self) -> None:
+        """The users were reloaded; connections are notified on their own."""
+        self.events.rules_changed()
+        self.live_stream.rules_changed()
+
+    def stop(self) -> None:
+        """The server is about to end."""
+        self.health.stopping = True
+        self.events.close()
+        self.live_stream.close()
+        self.stats_sampler.stop()
+        self._lag_probe.stop()
+
+    def _identify_request(
+        self, request: Request, later: Callable[[Principal | Response], None]
+    ) -> Principal | Response | None:
+        refusal = cross_site_refusal(request, self._origins)
+        if refusal is None and self._is_local_only:
+            refusal = unknown_host_refusal(request, self._origins)
+        return refusal or self._identify(request, later)
+
+    def _open_connections(self) -> dict[str, int]:
+        """Return how many are open now, by protocol."""
+        return {
+            **{
+                traffic.protocol_name: int(traffic.open_connections)
+                for traffic in self._broker.metrics.protocols
+            },
+            "http": self.http.clients,
+        }
+
+    def _server_info(self, lake: LakeStatus) -> SummarySources:
+        settings = self._settings
+        return SummarySources(
+            durability=settings.durability,
+            connections=self._open_connections,
+            lake=lake,
+            space=partial(disk_space_of, str(settings.data)),
+        )
+
+    def _send_queue_status(self, exchange: Exchange) -> None:
+        exchange.reply(queue_status(self._broker.engine, exchange.request.params["queue"]))
+
+    def _connect_glovebox(
+        self, socket: UpgradableTransport, incoming: ParsedRequest, extra_input: bytes
+    ) -> ClientConnection | Response:
+        """Continue as a Glovebox client."""
+        request = incoming.request
+        refusal = refuse_upgrade(incoming, self._origins)
+        refusal = refusal or deny_without_permissions(request.principal)
+        if refusal is None and not may_connect(self._authenticator, request.principal):
+            refusal = problem(503, "This user has too many connections: close one, or try later.")
+        if refusal is not None:
+            return refusal
+        asked = parse_connect_headers(request.headers)
+        reader = WebSocket(
+            socket.detach_transport(),
+            self._settings.payload_limit * JSON_CHARS_PER_BYTE + FRAME_OVERHEAD_BYTES,
+        )
+        try:
+            connection = self.glovebox.connect(
+                socket,
+                request.peer,
+                asked.binary,
+                asked.durable,
+                asked.reconnect_as,
+                request.principal,
+                partial(reader.complete_handshake, incoming),
+            )
+        except TaskyardError as error:  # before hands were shaken
+            reader.on_disconnect()
+            return problem(503, f"The session cannot be kept: {error}.")
+        connection.websocket = reader
+        reader.attach_handler(connection, extra_input)
+        return connection
+
+
+def _browser_sessions(
+    settings: Settings, broker: Broker, authenticator: Authenticator
+) -> BrowserSessions | None:
+    """Make the sessions of browsers, where there are users that can log in."""
+    if not authenticator.has_users:
+        return None
+    key = SessionKey(settings.data / KEY_FILE)
+    return BrowserSessions(authenticator, key, broker.clock, settings.session_length)
+
+
+def _send_upgrade_required(exchange: Exchange) -> None:
+    exchange.reply(problem(426, "This address is for WebSockets: ask for an upgrade to one."))
+
+
+# The settings of the engine and the journal, made from those of the server
+
+
+def engine_settings(settings: Settings) -> EngineSettings:
+    return EngineSettings(
+        payload_limit=settings.payload_limit,
+        finished_bytes=settings.finished_memory,
+        uid_window=settings.uid_window,
+        dead_retention=settings.dead_retention,
+        dead_bytes=settings.dead_bytes,
+        default_ttr=settings.default_ttr,
+        max_jobs=-1 if settings.queue_max_jobs is None else settings.queue_max_jobs,
+        max_bytes=-1 if settings.queue_max_bytes is None else settings.queue_max_bytes,
+        max_schedules=settings.max_schedules,
+        schedule_bytes=settings.schedule_bytes,
+        idle_expiry=settings.queue_idle_expiry or 0,
+        queue_rules=make_queue_rules(settings.queues),
+    )
+
+
+def journal_settings(settings: Settings) -> JournalSettings:
+    return JournalSettings(
+        segment_size=settings.segment_size,
+        payload_memory=settings.payload_memory,
+        durability=settings.durability,
+        prepare_ahead=True,
+        preallocate=settings.preallocate,
+    )
+
 
 _LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # for those that stand for all
 CLIENT_CLOSE_SECONDS: Final = 5.0  # seconds that clients have at a stop to read their last replies
@@ -131,7 +395,7 @@ class Server:
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        last_resort.install_crash_handler(loop)
+        runtime.install_crash_handler(loop)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop_requested.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload_files)
@@ -214,12 +478,17 @@ class Server:
             log.info("stopped")
 
     def _start_lake(self, loop: asyncio.AbstractEventLoop) -> None:
-        from taskyard.server import lake  # what a server without one does not need
+        from taskyard.server import lake_supervisor  # what a server without one does not need
 
         assert self._broker is not None
         assert self._scheduler is not None
-        post, command = loop.call_soon_threadsafe, lake.lake_process_command(self._settings)
-        self._lake_supervisor = lake.LakeSupervisor(self._broker, self._scheduler, post, command)
+        post, command = (
+            loop.call_soon_threadsafe,
+            lake_supervisor.lake_process_command(self._settings),
+        )
+        self._lake_supervisor = lake_supervisor.LakeSupervisor(
+            self._broker, self._scheduler, post, command
+        )
         self._lake_supervisor.start()
 
     def _lake_view(self) -> LakeView | None:
@@ -540,7 +809,7 @@ def _check_lake() -> None:
 
 
 def _make_lake_requests(lake: str, data: Path, loop: asyncio.AbstractEventLoop) -> LakeRequests:
-    from taskyard.server.lake_errands import REPORT_FILE, LakeRequests
+    from taskyard.server.lake_supervisor import REPORT_FILE, LakeRequests
 
     # The report is a file of this machine, also that of a lake in an object store.
     report = data / f"lake-{REPORT_FILE}" if "://" in lake else Path(lake) / REPORT_FILE

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from taskyard.broker.broker import Broker
-from taskyard.broker.receiver import AUTHENTICATED, AUTHENTICATING
-from taskyard.broker.seams import Cancellable, Scheduler
+from taskyard.broker.commit import Broker
+from taskyard.broker.interfaces import Cancellable, Scheduler
+from taskyard.broker.turns import AUTHENTICATED, AUTHENTICATING
 from taskyard.server.net.connection import Connection
 
 _MAX_EVICTION_CHECKS: Final = 64  # connections that are checked for one to close

@@ -2,7 +2,6 @@
 
 from taskyard.tasks.app import App
 from taskyard.tasks.canvas import Chain, Group, GroupHandle, Signature, chain, group
-from taskyard.tasks.context import CurrentJob, current_job
 from taskyard.tasks.errors import (
     BadArguments,
     BadResult,
@@ -13,12 +12,12 @@ from taskyard.tasks.errors import (
     TaskFailed,
     TryAgain,
 )
+from taskyard.tasks.execution import Middleware
 from taskyard.tasks.handle import Handle
-from taskyard.tasks.middleware import Middleware
 from taskyard.tasks.options import Options, Retry
-from taskyard.tasks.task import Task
+from taskyard.tasks.task import CurrentJob, Task, current_job
 from taskyard.tasks.worker import Worker
-from taskyard.worker.interrupts import Cancelled, SoftTimeLimit
+from taskyard.worker.pools import Cancelled, SoftTimeLimit
 
 __all__ = [
     "App",

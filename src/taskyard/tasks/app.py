@@ -11,14 +11,12 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, overload
 
-from taskyard.client.address import Address
-from taskyard.client.client import Client
-from taskyard.client.settings import resolve_address
-from taskyard.tasks.batch import DEFAULT_ROWS, BatchTask, TableKind
+from taskyard.client.sync import Client
+from taskyard.client.url import Address, resolve_address
+from taskyard.tasks.execution import DEFAULT_ROWS, BatchTask, Hooks, Middleware, TableKind
 from taskyard.tasks.handle import TaskBroker
-from taskyard.tasks.middleware import Hooks, Middleware
 from taskyard.tasks.options import Options, normalize_options
-from taskyard.tasks.periodic import Schedules
+from taskyard.tasks.schedules import Schedules
 from taskyard.tasks.task import AsyncTask, PlainTask, Task
 
 if TYPE_CHECKING:

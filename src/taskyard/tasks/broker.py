@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from taskyard.client.client import Client
+from taskyard.client.commands import NewJob
 from taskyard.client.errors import Denied, JobNotFound, Problem
-from taskyard.client.pushing import NewJob
+from taskyard.client.sync import Client
 from taskyard.client.views import JobInfo, Outcome, Pushed
 
 _CONFLICT: Final = 409  # the job is in no state to be cancelled

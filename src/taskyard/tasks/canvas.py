@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overload
 
-from taskyard.client.pushing import NewJob
+from taskyard.client.commands import NewJob
 from taskyard.tasks.codec import Envelope
 from taskyard.tasks.foreign import GROUP_HANDLE_HINTS, STEP_HINTS, KnowsForeignNames
 from taskyard.tasks.handle import Handle

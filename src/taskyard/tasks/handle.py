@@ -16,7 +16,7 @@ from taskyard.tasks.foreign import HANDLE_HINTS, KnowsForeignNames
 from taskyard.worker.coroutines import run_in_detached_thread
 
 if TYPE_CHECKING:
-    from taskyard.client.pushing import NewJob
+    from taskyard.client.commands import NewJob
 
 T = TypeVar("T")
 

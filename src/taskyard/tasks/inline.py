@@ -16,15 +16,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from taskyard.client.commands import NewJob, encode, job_ref_text
 from taskyard.client.errors import JobNotFound
-from taskyard.client.pushing import NewJob, encode, job_ref_text
 from taskyard.client.source import Failed, Job, RetryLater, Success, Verdict
 from taskyard.client.views import JobInfo, Outcome, Progress, Pushed
 from taskyard.shared.retries import DEFAULT_RETRIES
 from taskyard.tasks.codec import read_envelope
 from taskyard.tasks.errors import BadArguments, TaskFailed
+from taskyard.tasks.execution import PreparedCall, SyncTaskRunner
 from taskyard.tasks.handle import BLOCKER_FAILED
-from taskyard.tasks.running import PreparedCall, SyncTaskRunner
 from taskyard.worker.coroutines import run_coroutine
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from taskyard.shared.misspelt import check_names
 from taskyard.shared.retries import DEFAULT_BACKOFF_CAP_S, DEFAULT_BACKOFF_S, DEFAULT_RETRIES
 from taskyard.tasks.foreign import OPTION_HINTS
-from taskyard.worker.interrupts import NEVER, NO_TIME_LIMITS, TimeLimits
+from taskyard.worker.pools import NEVER, NO_TIME_LIMITS, TimeLimits
 
 DEFAULT_RESULT_TTL_S: Final = 3600.0  # seconds that a result is kept unless something else is said
 UNLIMITED: Final = -1

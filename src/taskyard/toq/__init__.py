@@ -14,12 +14,12 @@ from taskyard.toq.messages import (
     RETRYING,
     RUNNING,
     SUCCEEDED,
+    Countdown,
     NotATask,
     Result,
     Task,
 )
 from taskyard.toq.producer import Producer, ResultTimeout
-from taskyard.toq.retry import Countdown
 
 __all__ = [
     "FAILED",

@@ -8,8 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from taskyard.toq.backends import open_backend
-from taskyard.toq.messages import QUEUED, Result, Task
-from taskyard.toq.retry import Countdown
+from taskyard.toq.messages import QUEUED, Countdown, Result, Task
 
 _MIN_POLL_S: Final = 0.005  # seconds between two requests for a result; doubled up to
 _MAX_POLL_S: Final = 0.25

@@ -14,19 +14,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from taskyard.client.source import Job
-from taskyard.worker.interrupts import (
+from taskyard.worker.pools import (
     CANCEL_GRACE_S,
     NEVER,
     Cancelled,
     Reason,
-    SoftTimeLimit,
-    ThreadSlot,
-    current_slot,
-)
-from taskyard.worker.pools import (
     Report,
     RunFailure,
+    SoftTimeLimit,
+    ThreadSlot,
     TimeLimitsOf,
+    current_slot,
     failure_of,
     no_time_limits,
     unset_reporter,

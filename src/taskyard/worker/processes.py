@@ -15,20 +15,18 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from taskyard.client.backoff import Backoff
+from taskyard.client.retry import Backoff
 from taskyard.client.source import Job
-from taskyard.worker.interrupts import (
+from taskyard.worker.pools import (
     Cancelled,
     Reason,
-    Slot,
-    SoftTimeLimit,
-    ThreadSlot,
-    TimeLimits,
-)
-from taskyard.worker.pools import (
     Report,
     RunFailure,
+    Slot,
+    SoftTimeLimit,
     ThreadPool,
+    ThreadSlot,
+    TimeLimits,
     TimeLimitsOf,
     failure_of,
     log,

@@ -6,8 +6,7 @@ import pytest
 from engine.harness import ORIGIN, OWNER, START, Bench
 from support.batches import ack_all, lease_all
 
-from taskyard.engine.model.effects import FetchRequest
-from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.events import FetchRequest, InvalidOption
 from taskyard.engine.model.job import LEASED, SECOND, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.model.state import EngineSettings

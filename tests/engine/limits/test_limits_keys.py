@@ -8,7 +8,7 @@ from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
 from taskyard.engine.gates import MAX_PARKED_AT_ONCE
-from taskyard.engine.model.effects import FetchRequest
+from taskyard.engine.model.events import FetchRequest
 from taskyard.engine.model.job import LEASED, LIMITED, READY, SECOND, Policy
 from taskyard.engine.model.queue import QueueSettings
 

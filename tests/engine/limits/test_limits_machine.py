@@ -14,7 +14,7 @@ from support.limit_model import LimitModel
 from support.model_invariants import check_invariants
 from support.snapshot import lasting, snapshot, waiting_jobs
 
-from taskyard.engine.model.errors import TaskyardError
+from taskyard.engine.model.events import TaskyardError
 from taskyard.engine.model.job import SECOND, Policy
 from taskyard.engine.model.queue import QueueSettings
 

@@ -6,7 +6,7 @@ from engine.harness import property_settings
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from taskyard.engine.model.uid import derive_uid, format_uid, job_id_of
+from taskyard.engine.model.state import derive_uid, format_uid, job_id_of
 
 ids = st.integers(1, 2**62 - 1)
 salts = st.binary(min_size=8, max_size=32)

@@ -12,7 +12,7 @@ from engine.harness import ORIGIN, Bench
 from support.model_invariants import check_invariants
 from support.snapshot import lasting
 
-from taskyard.engine.model.errors import StaleBatch
+from taskyard.engine.model.events import StaleBatch
 from taskyard.engine.model.job import GONE, LEASED, READY, SECOND, Job
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.operations.batches import BatchRequest

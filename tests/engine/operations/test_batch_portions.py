@@ -4,11 +4,11 @@ import pytest
 from engine.harness import ORIGIN, Bench
 from support.batches import ack_all, drop_all, lease_all
 
-from taskyard.engine.model.errors import NoSpace, StaleBatch
+from taskyard.engine.model.events import NoSpace, StaleBatch
 from taskyard.engine.model.job import LEASED, READY, SECOND, Job
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.operations.batches import BatchRequest
-from taskyard.engine.records.side_records import BatchRecord
+from taskyard.engine.records.entities import BatchRecord
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ import pytest
 from engine.harness import ORIGIN, OWNER, START, Bench
 from support.batches import ack_all, drop_all, lease_all
 
-from taskyard.engine.model.effects import WATCH_LEASED
-from taskyard.engine.model.errors import InvalidOption, JobNotFound, StaleBatch
+from taskyard.engine.model.events import WATCH_LEASED, InvalidOption, JobNotFound, StaleBatch
 from taskyard.engine.model.job import FAILED, FOREVER, LEASED, READY, SECOND, Job, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.operations.batches import BatchRequest

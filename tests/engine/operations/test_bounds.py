@@ -3,7 +3,7 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, Bench
 
-from taskyard.engine.model.errors import DuplicateJob, QueueFull, TransactionStepRefused
+from taskyard.engine.model.events import DuplicateJob, QueueFull, TransactionStepRefused
 from taskyard.engine.model.job import BLOCKED, FAILED, SECOND, NewJob, Policy
 from taskyard.engine.model.queue import OVERFLOW_DEAD, QueueSettings
 from taskyard.engine.model.state import EngineSettings

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 import pytest
 from engine.harness import ORIGIN, Bench
 
-from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.events import InvalidOption
 from taskyard.engine.model.job import Job, NewJob, Notify, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.model.state import EngineSettings
-from taskyard.shared.names import valid_name
+from taskyard.shared.text import valid_name
 
 DAY = 86_400_000_000
 I64 = 2**63 - 1

@@ -3,7 +3,7 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, START, Bench
 
-from taskyard.engine.model.errors import JobNotFound, WrongState
+from taskyard.engine.model.events import JobNotFound, WrongState
 from taskyard.engine.model.job import FAILED, READY, SECOND, Job, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.model.state import EngineSettings

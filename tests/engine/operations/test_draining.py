@@ -3,7 +3,7 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, Bench
 
-from taskyard.engine.model.errors import Draining, TransactionStepRefused
+from taskyard.engine.model.events import Draining, TransactionStepRefused
 from taskyard.engine.model.job import SECOND, NewJob, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.operations.push import TransactionStep

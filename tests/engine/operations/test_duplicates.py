@@ -4,11 +4,10 @@ import pytest
 from engine.harness import NO_LIMIT, ORIGIN, SALT, Bench
 from support.graves import remembered_uids as uids_of
 
-from taskyard.engine.model.errors import DuplicateJob
+from taskyard.engine.model.events import DuplicateJob
 from taskyard.engine.model.job import FAILED, READY, SECOND, SUCCEEDED, Job, NewJob, Policy
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.state import EngineSettings
-from taskyard.engine.model.uid import derive_uid
+from taskyard.engine.model.state import EngineSettings, derive_uid
 
 UID = b"0123456789abcdef"
 WINDOW = 600 * SECOND

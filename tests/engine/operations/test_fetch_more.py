@@ -8,11 +8,9 @@ from support.effort import effort
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
-from taskyard.engine.model.effects import WATCH_LEASED, FetchRequest
-from taskyard.engine.model.errors import NoSpace
-from taskyard.engine.model.job import LEASED, SECOND, Job, Notify, Policy
+from taskyard.engine.model.events import WATCH_LEASED, FetchRequest, NoSpace
+from taskyard.engine.model.job import LEASED, SECOND, STAGE_ASSIGN, Job, Notify, Policy
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.stages import STAGE_ASSIGN
 from taskyard.engine.operations.room import MAX_STEP_BYTES
 
 PLENTY = 1 << 20

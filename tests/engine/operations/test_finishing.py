@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, START, Bench
 
-from taskyard.engine.model.errors import (
+from taskyard.engine.model.events import (
     DuplicateResult,
     InvalidOption,
     JobNotFound,

@@ -6,10 +6,9 @@ from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
 from taskyard.engine.model.job import SECOND, Policy
-from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.settings import QueueRule
+from taskyard.engine.model.queue import QueueRule, QueueSettings
 from taskyard.engine.model.state import EngineSettings
-from taskyard.engine.records.side_records import QueueGone
+from taskyard.engine.records.entities import QueueGone
 
 HOUR = 3600 * SECOND
 

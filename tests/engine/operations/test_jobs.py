@@ -3,7 +3,7 @@
 import pytest
 from engine.harness import ORIGIN, START, Bench
 
-from taskyard.engine.model.errors import InvalidOption, JobNotFound, WrongState
+from taskyard.engine.model.events import InvalidOption, JobNotFound, WrongState
 from taskyard.engine.model.job import (
     BLOCKED,
     DELAYED,

@@ -3,15 +3,18 @@
 import pytest
 from engine.harness import ORIGIN, OWNER, Bench
 
-from taskyard.engine.model.errors import InvalidOption, ReadOnly, SessionNotFound
-from taskyard.engine.model.job import FOREVER, SECOND, Notify, Policy
-from taskyard.engine.model.stages import (
+from taskyard.engine.model.events import InvalidOption, ReadOnly, SessionNotFound
+from taskyard.engine.model.job import (
     ALL_STAGES,
+    FOREVER,
+    SECOND,
     STAGE_ASSIGN,
     STAGE_DROP,
     STAGE_FINISH,
     STAGE_READY,
     STAGE_RETRY,
+    Notify,
+    Policy,
 )
 from taskyard.engine.model.state import OUTBOX_NOTICE_BYTES, EngineSettings
 

@@ -3,7 +3,7 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, START, Bench
 
-from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.events import InvalidOption
 from taskyard.engine.model.job import (
     BACKOFF_QUARTIC,
     DELAYED,

@@ -3,7 +3,7 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, START, Bench
 
-from taskyard.engine.model.errors import InvalidOption, JobNotFound, NotLeaseholder
+from taskyard.engine.model.events import InvalidOption, JobNotFound, NotLeaseholder
 from taskyard.engine.model.job import DELAYED, FAILED, FOREVER, LEASED, READY, SECOND, Job, Policy
 from taskyard.engine.operations.finish import MAX_LEASES_RELEASED_AT_ONCE
 

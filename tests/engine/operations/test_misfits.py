@@ -4,7 +4,7 @@ import pytest
 from engine.harness import ORIGIN, Bench
 from support.carries import a_job
 
-from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.events import CorruptRecord
 from taskyard.engine.model.job import LEASED, LIMITED
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.partial_replay import begin_partial_replay

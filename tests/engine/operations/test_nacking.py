@@ -3,7 +3,7 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, Bench
 
-from taskyard.engine.model.errors import NotLeaseholder
+from taskyard.engine.model.events import NotLeaseholder
 from taskyard.engine.model.job import (
     BACKOFF_QUARTIC,
     DELAYED,

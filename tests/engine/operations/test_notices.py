@@ -4,19 +4,19 @@ import pytest
 from engine.harness import ORIGIN, START, Bench
 from support.batches import ack_all, lease_all
 
-from taskyard.engine.model.effects import (
+from taskyard.engine.model.events import (
     WATCH_FAILED,
     WATCH_GONE,
     WATCH_LEASED,
     WATCH_SUCCEEDED,
     WATCH_TIMEOUT,
+    JobNotFound,
     LifecycleNotice,
 )
-from taskyard.engine.model.errors import JobNotFound
-from taskyard.engine.model.job import READY, SECOND, Job, Notify, Policy
-from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.stages import (
+from taskyard.engine.model.job import (
     ALL_STAGES,
+    READY,
+    SECOND,
     STAGE_ASSIGN,
     STAGE_DROP,
     STAGE_FINISH,
@@ -24,7 +24,11 @@ from taskyard.engine.model.stages import (
     STAGE_RETRY,
     STAGE_SYNC,
     STAGE_WRITE,
+    Job,
+    Notify,
+    Policy,
 )
+from taskyard.engine.model.queue import QueueSettings
 
 SESSION = 5
 LABEL = 2**64 - 1

@@ -7,7 +7,7 @@ from engine.compacting import Compaction
 from engine.harness import NO_LIMIT, ORIGIN, SALT, Bench
 from engine.scheduling import put, wish
 
-from taskyard.engine.model.errors import DuplicateJob, TransactionStepRefused, UidTaken
+from taskyard.engine.model.events import DuplicateJob, TransactionStepRefused, UidTaken
 from taskyard.engine.model.job import (
     API,
     CLIENT,
@@ -22,17 +22,17 @@ from taskyard.engine.model.job import (
     Policy,
 )
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.state import EngineSettings, State
-from taskyard.engine.model.uid import (
+from taskyard.engine.model.state import (
     ANY_PRODUCER,
     PRODUCER_BYTES,
+    EngineSettings,
     ProducerHashes,
+    State,
     derive_uid,
     is_same_producer,
 )
 from taskyard.engine.operations.push import TransactionStep
 from taskyard.engine.partial_replay import begin_partial_replay
-from taskyard.engine.records.carry_records import JobSnapshot, TombstonesSnapshot
 from taskyard.engine.records.decode import Decoder
 from taskyard.engine.records.job_changes import RemoveRecord
 from taskyard.engine.records.job_lifecycle import (
@@ -44,6 +44,7 @@ from taskyard.engine.records.job_lifecycle import (
 )
 from taskyard.engine.records.log import RecordBuffer
 from taskyard.engine.records.replay import apply_record
+from taskyard.engine.records.snapshots import JobSnapshot, TombstonesSnapshot
 from taskyard.engine.schedules.registry import tick_uid
 
 UID = b"0123456789abcdef"

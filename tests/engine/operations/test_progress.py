@@ -3,7 +3,7 @@
 import pytest
 from engine.harness import ORIGIN, OWNER, Bench
 
-from taskyard.engine.model.errors import InvalidOption, NotLeaseholder
+from taskyard.engine.model.events import InvalidOption, NotLeaseholder
 from taskyard.engine.model.job import SECOND, Job, Policy
 
 

@@ -8,7 +8,7 @@ from support.effort import effort
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
-from taskyard.engine.model.errors import (
+from taskyard.engine.model.events import (
     Draining,
     InvalidOption,
     NoSpace,

@@ -3,7 +3,7 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, START, Bench
 
-from taskyard.engine.model.errors import (
+from taskyard.engine.model.events import (
     DuplicateJob,
     InvalidOption,
     NotLeaseholder,

@@ -19,8 +19,7 @@ from taskyard.engine.model.job import (
     Origin,
     Policy,
 )
-from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.settings import QueueRule
+from taskyard.engine.model.queue import QueueRule, QueueSettings
 from taskyard.engine.model.state import EngineSettings
 
 

@@ -3,7 +3,7 @@
 import pytest
 from engine.harness import ORIGIN, Bench
 
-from taskyard.engine.model.errors import InvalidOption, QueueExists, QueueNotFound, WrongState
+from taskyard.engine.model.events import InvalidOption, QueueExists, QueueNotFound, WrongState
 from taskyard.engine.model.job import FAILED, GONE, LEASED, READY, SECOND, Policy
 from taskyard.engine.model.queue import QueueSettings
 

@@ -3,7 +3,7 @@
 import pytest
 from engine.harness import ORIGIN, OWNER, Bench
 
-from taskyard.engine.model.effects import FetchRequest, JobAssigned, PayloadNeeded, Waiter
+from taskyard.engine.model.events import FetchRequest, JobAssigned, PayloadNeeded, Waiter
 from taskyard.engine.model.job import FOREVER, GONE, READY, SECOND, Job
 
 

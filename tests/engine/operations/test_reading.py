@@ -5,15 +5,15 @@ from engine.harness import ORIGIN, Bench, decode
 from support.snapshot import snapshot
 
 from taskyard.engine import compaction
-from taskyard.engine.model.errors import InvalidOption, NoSpace, ReaderNotFound, ReadOnly
+from taskyard.engine.model.events import InvalidOption, NoSpace, ReaderNotFound, ReadOnly
 from taskyard.engine.model.job import SECOND, SYSTEM_ORIGIN
 from taskyard.engine.operations.room import JournalSpace
-from taskyard.engine.records.carry_records import ReaderSnapshot
 from taskyard.engine.records.describe import describe
+from taskyard.engine.records.entities import ReaderGone, ReaderSet
 from taskyard.engine.records.job_lifecycle import EVENT_NAMES, Record
 from taskyard.engine.records.log import RecordBuffer
-from taskyard.engine.records.side_records import ReaderGone, ReaderSet
-from taskyard.engine.structures.weights import READER_RECORD_BYTES
+from taskyard.engine.records.snapshots import ReaderSnapshot
+from taskyard.engine.structures.index import READER_RECORD_BYTES
 
 DAY = 86_400 * SECOND
 

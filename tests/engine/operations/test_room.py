@@ -9,8 +9,7 @@ from engine.scheduling import known, put, wish
 from support.batches import lease_all
 from support.effort import effort
 
-from taskyard.engine.model.effects import FetchRequest
-from taskyard.engine.model.errors import NoSpace
+from taskyard.engine.model.events import FetchRequest, NoSpace
 from taskyard.engine.model.job import API, DELAYED, LEASED, READY, SECOND, NewJob, Origin, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.operations.batches import BatchRequest

@@ -5,8 +5,7 @@ from collections import Counter
 import pytest
 from engine.harness import ORIGIN, OWNER, START, Bench
 
-from taskyard.engine.model.effects import FetchRequest
-from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.events import FetchRequest, InvalidOption
 from taskyard.engine.model.job import FOREVER, GONE, LEASED, READY, SECOND, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.model.state import EngineSettings

@@ -4,10 +4,10 @@ from engine.harness import ORIGIN, START, Bench
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
-from taskyard.engine.model.effects import WATCH_TIMEOUT
+from taskyard.engine.model.events import WATCH_TIMEOUT
 from taskyard.engine.model.job import DELAYED, FAILED, LEASED, SECOND, Policy
+from taskyard.engine.records.entities import ValueGone
 from taskyard.engine.records.job_changes import ReleaseRecord, RemoveRecord, WakeRecord
-from taskyard.engine.records.side_records import ValueGone
 
 
 def ticks(bench: Bench, budget: int) -> int:

@@ -10,7 +10,7 @@ from support.model_invariants import check_invariants, check_weights
 from support.snapshot import lasting
 
 from taskyard.engine.compaction import TOMBSTONES_PER_RECORD, write_checkpoint
-from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.events import CorruptRecord
 from taskyard.engine.model.job import (
     API,
     BLOCKED,
@@ -18,16 +18,15 @@ from taskyard.engine.model.job import (
     LEASED,
     SECOND,
     SUCCEEDED,
+    SYNCHRONOUS_CALL,
     Notify,
     Origin,
     Policy,
 )
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.stages import SYNCHRONOUS_CALL
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.operations.batches import BatchRequest
 from taskyard.engine.partial_replay import begin_partial_replay
-from taskyard.engine.records.carry_records import Checkpoint, TombstonesSnapshot
 from taskyard.engine.records.job_lifecycle import (
     FIRST_SNAPSHOT,
     BootRecord,
@@ -36,6 +35,7 @@ from taskyard.engine.records.job_lifecycle import (
     Record,
 )
 from taskyard.engine.records.replay import apply_record
+from taskyard.engine.records.snapshots import Checkpoint, TombstonesSnapshot
 
 UID = b"0123456789abcdef"
 

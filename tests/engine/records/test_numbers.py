@@ -5,11 +5,12 @@ from types import ModuleType
 import pytest
 from support.carries import a_job
 
-from taskyard.engine.model import job, settings, stages
+from taskyard.engine.model import job, queue
+from taskyard.engine.model import job as stages
 from taskyard.engine.model.job import API, Origin
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.records import carry_records
 from taskyard.engine.records import job_lifecycle as records
+from taskyard.engine.records import snapshots
 from taskyard.engine.schedules import schedule
 
 KINDS = {
@@ -150,11 +151,11 @@ STAGES = {
         (records, KINDS),
         (records, CAUSES),
         (records, OF_A_PUSH),
-        (carry_records, OF_A_CARRIED_JOB),
+        (snapshots, OF_A_CARRIED_JOB),
         (job, OF_A_JOB),
         (schedule, OF_A_SCHEDULE),
         (stages, STAGES),
-        (settings, {"OVERFLOW_REFUSE": 0, "OVERFLOW_DEAD": 1}),
+        (queue, {"OVERFLOW_REFUSE": 0, "OVERFLOW_DEAD": 1}),
     ],
 )
 def test_a_number_keeps_its_meaning(module: ModuleType, numbers: dict[str, int]) -> None:

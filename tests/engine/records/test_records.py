@@ -6,19 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.carries import SNAPSHOT_EXAMPLES, a_schedule, flat
 
-from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.events import CorruptRecord
 from taskyard.engine.model.job import API, SYSTEM_ORIGIN, NewJob, Notify, Origin, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.model.state import BatchConsumer, EngineSettings, State
-from taskyard.engine.records import carry_records as c
+from taskyard.engine.records import entities as s
+from taskyard.engine.records import entities as t
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records import schedule_records as t
-from taskyard.engine.records import side_records as s
-from taskyard.engine.records.carry_records import TombstonesSnapshot
+from taskyard.engine.records import snapshots as c
 from taskyard.engine.records.decode import Decoder
 from taskyard.engine.records.log import RecordBuffer
 from taskyard.engine.records.replay import apply_record
+from taskyard.engine.records.snapshots import TombstonesSnapshot
 
 POLICY = Policy(1, 2, -1, 4, 2, 6, 7, "dead", True)
 FULL = NewJob(

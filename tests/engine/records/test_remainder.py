@@ -7,10 +7,10 @@ from engine.harness import ORIGIN, Bench
 from engine.scheduling import MINUTE, put, wish
 from support.batches import drop_all, lease_all
 
+from taskyard.engine.compaction import OUT_OF_SPACE, EntitySnapshotter
 from taskyard.engine.model.job import SECOND
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.records.job_lifecycle import FIRST_SNAPSHOT, Record
-from taskyard.engine.remainder import OUT_OF_SPACE, EntitySnapshotter
 
 UID = b"0123456789abcdef"
 Step = Callable[[Bench], object]

@@ -10,8 +10,8 @@ from support.effort import effort
 
 from taskyard.engine.model.job import API, MASENKO, NewJob, Notify, Origin, Policy
 from taskyard.engine.records import job_lifecycle as r
+from taskyard.engine.records.entities import ValueSet
 from taskyard.engine.records.log import RecordBuffer
-from taskyard.engine.records.side_records import ValueSet
 
 BASE = 4096
 NEXT_BASE = 1 << 33  # places need more than 32 bits

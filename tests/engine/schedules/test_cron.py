@@ -9,7 +9,7 @@ from engine.harness import property_settings
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.events import InvalidOption
 from taskyard.engine.model.job import SECOND
 from taskyard.engine.schedules.cron import read_cron
 

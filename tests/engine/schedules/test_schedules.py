@@ -6,7 +6,7 @@ import pytest
 from engine.harness import ORIGIN, START, Bench
 from engine.scheduling import DAY, HOUR, MINUTE, at, known, put, tick, told, wish
 
-from taskyard.engine.model.errors import InvalidOption, QueueFull, ScheduleNotFound, SchedulesFull
+from taskyard.engine.model.events import InvalidOption, QueueFull, ScheduleNotFound, SchedulesFull
 from taskyard.engine.model.job import READY, SECOND, SYSTEM, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.model.state import EngineSettings

@@ -13,10 +13,10 @@ from support.snapshot import lasting, snapshot
 from taskyard.engine.compaction import snapshot_schedule
 from taskyard.engine.model.job import SECOND, Policy
 from taskyard.engine.model.state import schedule_record_bytes
-from taskyard.engine.records.carry_records import Checkpoint
+from taskyard.engine.records.entities import ScheduleSet, ScheduleTick
 from taskyard.engine.records.job_lifecycle import PushRecord
 from taskyard.engine.records.replay import apply_record
-from taskyard.engine.records.schedule_records import ScheduleSet, ScheduleTick
+from taskyard.engine.records.snapshots import Checkpoint
 from taskyard.engine.schedules.schedule import MISSED_SKIP, OVERLAP_ALLOW, OVERLAP_SKIP
 
 

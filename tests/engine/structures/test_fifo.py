@@ -7,7 +7,7 @@ from engine.harness import property_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.engine.structures.fifo import Fifo
+from taskyard.engine.structures.ordered import Fifo
 
 
 def test_nothing_can_be_taken_from_an_empty_one() -> None:

@@ -10,7 +10,7 @@ from support.model_invariants import check_lane
 
 from taskyard.engine.model.job import Job, Policy
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.structures.lane import CHUNK_JOBS, OrderedJobs
+from taskyard.engine.structures.ordered import CHUNK_JOBS, OrderedJobs
 
 QUEUE = Queue(0, "q", b"q", Policy())
 

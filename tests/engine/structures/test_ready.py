@@ -9,7 +9,7 @@ from support.model_invariants import check_ready
 
 from taskyard.engine.model.job import MAX_PRIORITY, MIN_PRIORITY, Job, Policy
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.structures.ready import PriorityQueue
+from taskyard.engine.structures.ordered import PriorityQueue
 
 QUEUE = Queue(0, "q", b"q", Policy())
 

@@ -4,7 +4,7 @@ from engine.harness import ORIGIN, OWNER, Bench
 
 from taskyard.engine.model.job import FAILED, SECOND, Policy
 from taskyard.engine.model.queue import Queue, QueueSettings
-from taskyard.engine.structures.tally import QueueTotals
+from taskyard.engine.structures.statistics import QueueTotals
 
 STATES = ("ready", "delayed", "leased", "blocked", "done", "dead", "limited")
 COUNTERS = (

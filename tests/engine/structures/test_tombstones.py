@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.graves import remembered_uids, uid_pairs
 
 from taskyard.engine.model.job import SECOND
-from taskyard.engine.structures.tombstones import Tombstones
+from taskyard.engine.structures.index import Tombstones
 
 A, B, C = (bytes([letter]) * 16 for letter in b"abc")
 PRODUCER = b"p" * 16

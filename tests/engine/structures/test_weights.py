@@ -9,7 +9,7 @@ from support.model_invariants import check_weights
 
 from taskyard.engine.model.job import Policy
 from taskyard.engine.model.state import EngineSettings
-from taskyard.engine.structures.weights import REGION_BYTES, TOMBSTONE_RECORD_BYTES, LiveBytes
+from taskyard.engine.structures.index import REGION_BYTES, TOMBSTONE_RECORD_BYTES, LiveBytes
 
 places = st.integers(0, 40 * REGION_BYTES)
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.effort import effort
 
-from taskyard.engine.structures.weights import REGION_BYTES, LiveBytes
+from taskyard.engine.structures.index import REGION_BYTES, LiveBytes
 
 ZONES = 8
 

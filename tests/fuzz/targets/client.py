@@ -6,8 +6,8 @@ import hiredis
 from fuzz.inputs import Choices
 
 from taskyard.client import api, commands
+from taskyard.client.commands import INCOMPLETE, NewJob, Reply, create_reader
 from taskyard.client.errors import ClientError, Duplicate
-from taskyard.client.pushing import NewJob
 from taskyard.client.views import (
     ConsumerInfo,
     Content,
@@ -18,7 +18,6 @@ from taskyard.client.views import (
     ScheduleInfo,
     ServerInfo,
 )
-from taskyard.client.wire import INCOMPLETE, Reply, create_reader
 
 VIEWS = [JobInfo, QueueInfo, ServerInfo, ScheduleInfo, ReaderInfo, ConsumerInfo, DeadGroups]
 NEW = NewJob("q", b"payload", uid="6ba7b810-9dad-11d1-80b4-00c04fd430c4")

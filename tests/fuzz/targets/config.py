@@ -9,7 +9,7 @@ from pathlib import Path
 from fuzz.inputs import Choices, text_of
 
 from taskyard.server.settings import queue_tables
-from taskyard.server.settings.config import ConfigError, Settings, load_settings, options
+from taskyard.server.settings.schema import ConfigError, Settings, load_settings, options
 
 OPTIONS = options()
 FILE = b"""bind = "127.0.0.1"

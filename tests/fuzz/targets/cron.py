@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuzz.inputs import Choices, text_of
 
-from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.events import InvalidOption
 from taskyard.engine.schedules.cron import read_cron
 
 ZONES = ["UTC", "Europe/Berlin", "Australia/Lord_Howe", "America/St_Johns", "Asia/Kathmandu"]

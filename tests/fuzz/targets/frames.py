@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from fuzz.inputs import Choices
 
-from taskyard.engine.model.errors import CorruptRecord
-from taskyard.journal.evidence import frames_behind, highest_durable_behind, is_first_frame_intact
-from taskyard.journal.frames import (
+from taskyard.engine.model.events import CorruptRecord
+from taskyard.journal.format import (
     FRAME_HEADER_BYTES,
     SegmentBytes,
+    SegmentHeader,
     frame_at,
     frame_header,
     frame_length,
     next_frame,
+    record_starts,
     torn_end,
     written_end,
 )
-from taskyard.journal.record_walk import record_starts
-from taskyard.journal.segment import SegmentHeader
+from taskyard.journal.recovery import frames_behind, highest_durable_behind, is_first_frame_intact
 
 SALT = 0x0123_4567_89AB_CDEF
 OTHER = 0x1111_2222_3333_4444

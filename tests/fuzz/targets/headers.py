@@ -11,16 +11,17 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from taskyard.cli.event_stream import EventStream, HttpEndpoint
-from taskyard.protocols.glovebox.http import parse_connect_headers
-from taskyard.protocols.http.cookies import session_of
-from taskyard.protocols.http.credentials import InvalidAuthorization, parse_authorization
-from taskyard.protocols.http.messages import Request
-from taskyard.protocols.http.monitoring.event_filter import InvalidEventQuery, parse_event_query
-from taskyard.protocols.http.origins import (
+from taskyard.protocols.glovebox.messages import parse_connect_headers
+from taskyard.protocols.http.auth import (
+    InvalidAuthorization,
     cross_site_refusal,
     is_cross_site,
+    parse_authorization,
     unknown_host_refusal,
 )
+from taskyard.protocols.http.cookies import session_of
+from taskyard.protocols.http.monitoring.events import InvalidEventQuery, parse_event_query
+from taskyard.protocols.http.wire import Request
 
 NOTHING: frozenset[str] = frozenset()
 

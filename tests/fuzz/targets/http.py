@@ -8,7 +8,7 @@ import httptools
 from fuzz.inputs import cut, with_cuts
 from fuzz.talking import check_served, check_server_state, let_pass, new_server, say
 
-from taskyard.protocols.http.parser import BadRequest, Parser
+from taskyard.protocols.http.wire import BadRequest, Parser
 
 LIMIT = 300  # of a body, where only the parser is tried
 KNOWN = {status.value for status in HTTPStatus}

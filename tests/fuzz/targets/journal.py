@@ -18,23 +18,29 @@ from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.records.decode import SIZE_PREFIX_BYTES
 from taskyard.engine.records.describe import describe
 from taskyard.journal.errors import JournalCorrupt, JournalError, JournalTooNew
-from taskyard.journal.frames import SegmentBytes, frame_at, frame_header
-from taskyard.journal.identity import JOURNAL, Identity, JournalExtent, load_identity, save_identity
-from taskyard.journal.memory import MemoryDisk
-from taskyard.journal.opening import open_journal
-from taskyard.journal.portion import JournalChunk
-from taskyard.journal.reader import JournalReader
-from taskyard.journal.recovery import Recovery
-from taskyard.journal.repair import execute_repair, plan_repair
-from taskyard.journal.segment import (
+from taskyard.journal.format import (
     SEGMENT_HEADER_BYTES,
+    SegmentBytes,
     SegmentHeader,
+    frame_at,
+    frame_header,
     parse_header,
     segment_name,
     segment_names,
 )
-from taskyard.journal.settings import JournalSettings
-from taskyard.journal.survey import JournalStats
+from taskyard.journal.identity import (
+    JOURNAL,
+    Identity,
+    JournalExtent,
+    JournalSettings,
+    load_identity,
+    save_identity,
+)
+from taskyard.journal.memory import MemoryDisk
+from taskyard.journal.opening import open_journal
+from taskyard.journal.reader import JournalChunk, JournalReader
+from taskyard.journal.recovery import Recovery
+from taskyard.journal.repair import JournalStats, execute_repair, plan_repair
 
 TIMELINE = b"t" * 16
 NOW = 1_700_000_000_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuzz.inputs import cut, with_cuts
 
-from taskyard.protocols.lines import LineBuffer, LineTooLong
+from taskyard.protocols.text import LineBuffer, LineTooLong
 
 LIMIT = 64
 SEEDS = [

@@ -6,7 +6,7 @@ import hiredis
 from fuzz.inputs import cut, with_cuts
 from fuzz.talking import check_served, check_server_state, let_pass, new_server, say
 
-from taskyard.protocols.resp import frames as r
+from taskyard.protocols.resp import wire as r
 
 UID = b"6ba7b810-9dad-11d1-80b4-00c04fd430c4"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuzz.inputs import Choices, cut, with_cuts
 
-from taskyard.protocols.resp import frames as r
+from taskyard.protocols.resp import wire as r
 
 LIMIT = 256  # of an argument
 SEEDS = [

@@ -10,7 +10,7 @@ from typing import Any
 from engine.records.test_records import EXAMPLES, encode
 from fuzz.inputs import as_blocks, blocks
 
-from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.events import CorruptRecord
 from taskyard.engine.records.decode import SIZE_PREFIX_BYTES, Decoder
 from taskyard.engine.records.describe import describe
 from taskyard.engine.records.job_lifecycle import FIRST_SNAPSHOT, Record

@@ -8,10 +8,10 @@ from __future__ import annotations
 from google_crc32c import value
 
 from taskyard.journal.errors import JournalTooNew
-from taskyard.journal.frames import SegmentBytes
-from taskyard.journal.segment import (
+from taskyard.journal.format import (
     SEGMENT_HEADER_BYTES,
     BadHeader,
+    SegmentBytes,
     SegmentHeader,
     base_of,
     parse_header,

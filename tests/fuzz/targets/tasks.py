@@ -19,8 +19,8 @@ from taskyard.tasks.codec import (
     may_need_results,
     read_envelope,
 )
-from taskyard.tasks.context import CurrentJob
 from taskyard.tasks.errors import BadArguments, BadResult
+from taskyard.tasks.task import CurrentJob
 
 
 class Order(msgspec.Struct):

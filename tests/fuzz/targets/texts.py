@@ -14,8 +14,9 @@ from fuzz.inputs import text_of
 from taskyard.cli.content import content_from_bytes, format_in_one_line, format_lines
 from taskyard.cli.failure import CommandFailed
 from taskyard.cli.units import bytes_of, moment_of, seconds_of
-from taskyard.client.address import Address
-from taskyard.protocols.http.api.cursor import (
+from taskyard.client.url import Address
+from taskyard.protocols.http.api.problems import (
+    ApiProblem,
     CursorType,
     FinishedCursor,
     JobCursor,
@@ -24,14 +25,25 @@ from taskyard.protocols.http.api.cursor import (
     read_cursor,
     write_cursor,
 )
-from taskyard.protocols.http.api.problems import ApiProblem
-from taskyard.protocols.jsontext import as_json, compact
-from taskyard.protocols.resp.frames import split_quoted
-from taskyard.protocols.times import format_moment, format_time, parse_time
-from taskyard.protocols.uids import parse_uid, show_uid
-from taskyard.shared.duration import format_duration, parse_duration, parse_nanoseconds
-from taskyard.shared.names import MAX_NAME, valid_name
-from taskyard.shared.size import format_size, parse_size
+from taskyard.protocols.resp.wire import split_quoted
+from taskyard.protocols.text import (
+    as_json,
+    compact,
+    format_moment,
+    format_time,
+    parse_time,
+    parse_uid,
+    show_uid,
+)
+from taskyard.shared.text import (
+    MAX_NAME,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_nanoseconds,
+    parse_size,
+    valid_name,
+)
 
 
 def durations(data: bytes) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fuzz.inputs import cut, with_cuts
 from fuzz.talking import check_served, check_server_state, let_pass, new_server, say
 
-from taskyard.protocols.workq import frames as w
+from taskyard.protocols.workq import messages as w
 
 ONE = b"6ba7b810-9dad-11d1-80b4-00c04fd430c4"
 TWO = b"6ba7b814-9dad-11d1-80b4-00c04fd430c4"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuzz.inputs import Choices, cut, with_cuts
 
-from taskyard.protocols.workq import frames as w
+from taskyard.protocols.workq import messages as w
 
 UID = b"6ba7b810-9dad-11d1-80b4-00c04fd430c4"
 SEEDS = [

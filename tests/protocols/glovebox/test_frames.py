@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskyard.protocols.glovebox.websocket_frames import BINARY, PING, TEXT, encode_frame
+from taskyard.protocols.glovebox.connection import BINARY, PING, TEXT, encode_frame
 
 
 @pytest.mark.parametrize(

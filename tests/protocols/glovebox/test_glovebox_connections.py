@@ -13,11 +13,11 @@ from support.replies_resp import command
 from support.simulated import SimulatedServer
 
 from taskyard.access.principal import TAKE, Principal, Rule
-from taskyard.engine.model.errors import NoSpace, ReadOnly
+from taskyard.engine.model.events import NoSpace, ReadOnly
 from taskyard.engine.model.job import SYSTEM_ORIGIN
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.protocols.glovebox.connection import MAX_PENDING_FETCHES
-from taskyard.protocols.glovebox.http import ConnectOptions, parse_connect_headers, queue_status
+from taskyard.protocols.glovebox.messages import ConnectOptions, parse_connect_headers, queue_status
 
 
 @pytest.fixture

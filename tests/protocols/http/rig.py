@@ -9,8 +9,8 @@ from support.simulated import SimulatedPeer, SimulatedServer
 from support.simulated_http import connect
 
 from taskyard.protocols.http.connection import Http
-from taskyard.protocols.http.messages import Exchange, Handler, Response, Route
-from taskyard.protocols.http.router import Router
+from taskyard.protocols.http.routing import Router
+from taskyard.protocols.http.wire import Exchange, Handler, Response, Route
 
 BODY_LIMIT = 1000
 

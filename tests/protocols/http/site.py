@@ -12,11 +12,11 @@ from support.simulated import SimulatedPeer, SimulatedServer
 from support.simulated_http import connect
 from support.users import user, users_of
 
-from taskyard.access.gate import OpenAuthenticator
+from taskyard.access.authenticator import OpenAuthenticator
 from taskyard.access.gatekeeper import UserAuthenticator
 from taskyard.access.users import Users
-from taskyard.server.settings.config import Settings
-from taskyard.server.web import HttpApplication
+from taskyard.server.app import HttpApplication
+from taskyard.server.settings.schema import Settings
 
 PASSWORD = "correct-horse"
 TOKEN = "ty_token"

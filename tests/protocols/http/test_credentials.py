@@ -8,19 +8,17 @@ from protocols.http.rig import Rig, ask, read
 from support.simulated import SimulatedPeer
 from support.users import user, users_of
 
-from taskyard.access.gate import OpenAuthenticator
+from taskyard.access.authenticator import FIRST_DELAY_US, OpenAuthenticator
 from taskyard.access.gatekeeper import UserAuthenticator
-from taskyard.access.slowness import FIRST_DELAY_US
-from taskyard.broker.receiver import ClientConnection
-from taskyard.protocols.http.connection import UpgradableTransport
-from taskyard.protocols.http.credentials import (
+from taskyard.broker.turns import ClientConnection
+from taskyard.protocols.http.auth import (
     InvalidAuthorization,
     RequestIdentifier,
     parse_authorization,
+    unauthenticated,
 )
-from taskyard.protocols.http.guard import unauthenticated
-from taskyard.protocols.http.messages import Exchange, Request, Response
-from taskyard.protocols.http.parser import SMALL_BODY, ParsedRequest
+from taskyard.protocols.http.connection import UpgradableTransport
+from taskyard.protocols.http.wire import SMALL_BODY, Exchange, ParsedRequest, Request, Response
 
 
 def basic(name: str, password: str) -> str:

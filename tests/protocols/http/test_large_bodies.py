@@ -9,12 +9,10 @@ from protocols.http.rig import Rig, read
 from support.simulated import SimulatedPeer
 from support.users import user, users_of
 
+from taskyard.access.authenticator import FIRST_DELAY_US
 from taskyard.access.gatekeeper import UserAuthenticator
-from taskyard.access.slowness import FIRST_DELAY_US
-from taskyard.protocols.http.credentials import RequestIdentifier
-from taskyard.protocols.http.guard import unauthenticated
-from taskyard.protocols.http.messages import Request
-from taskyard.protocols.http.parser import SMALL_BODY
+from taskyard.protocols.http.auth import RequestIdentifier, unauthenticated
+from taskyard.protocols.http.wire import SMALL_BODY, Request
 
 BIG = 300_000
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

@@ -11,7 +11,7 @@ import pytest
 from support.sockets import HANG_GUARD
 from support.web import WebServer
 
-from taskyard.protocols.http.monitoring.live_head import disk_space_of
+from taskyard.protocols.http.monitoring.live import disk_space_of
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from support.web import WebServer
 
-from taskyard.protocols.http.messages import Request
-from taskyard.protocols.http.origins import cross_site_refusal, unknown_host_refusal
+from taskyard.protocols.http.auth import cross_site_refusal, unknown_host_refusal
+from taskyard.protocols.http.wire import Request
 
 PAUSE = "/api/v1/queues/mail/pause"  # needs no body, so a browser sends it without asking first
 

@@ -10,8 +10,7 @@ import pytest
 from protocols.http.rig import Rig
 from protocols.http.site import Answer, Site, read_answer
 
-from taskyard.protocols.http.dashboard_files import STATIC, VENDORED, Asset, read_assets
-from taskyard.protocols.http.dashboard_page import DashboardPage
+from taskyard.protocols.http.dashboard import STATIC, VENDORED, Asset, DashboardPage, read_assets
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

@@ -24,7 +24,7 @@ from taskyard.protocols.glovebox.types import (
     Pop,
     Post,
 )
-from taskyard.protocols.http import messages
+from taskyard.protocols.http import wire
 
 ADA = {"X-Name": "ada"}
 NEEDED = "You need the role of an operator."
@@ -43,7 +43,7 @@ class Gate:
             raise Denied(NEEDED)
 
 
-def by_header(request: messages.Request, later: object) -> Principal:
+def by_header(request: wire.Request, later: object) -> Principal:
     return Principal(request.headers.get("x-name", ""), is_superuser=True)
 
 

@@ -7,10 +7,9 @@ from protocols.http.rig import BODY_LIMIT, Rig, ask, read
 
 from taskyard.access.principal import Principal
 from taskyard.engine.model.job import SYSTEM_ORIGIN, NewJob, Policy
-from taskyard.protocols.http import parser
+from taskyard.protocols.http import wire
 from taskyard.protocols.http.connection import UpgradableTransport
-from taskyard.protocols.http.messages import Exchange, Request, Response
-from taskyard.protocols.http.parser import ParsedRequest
+from taskyard.protocols.http.wire import Exchange, ParsedRequest, Request, Response
 
 GET = b"GET /echo HTTP/1.1\r\nhost: a\r\n\r\n"
 
@@ -330,8 +329,8 @@ def test_whether_another_protocol_is_named_is_looked_up_once_for_many_requests(
             return iter([b" RTSP/"])
 
     names = Names()
-    monkeypatch.setattr(parser, "_OTHER_PROTOCOLS", names)
-    fed = parser.Parser(BODY_LIMIT)
+    monkeypatch.setattr(wire, "_OTHER_PROTOCOLS", names)
+    fed = wire.Parser(BODY_LIMIT)
     fed.feed(GET * 100)
     assert len(fed.ready) == 100
     assert names.looked == 1

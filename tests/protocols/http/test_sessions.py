@@ -13,7 +13,7 @@ from protocols.http.site import COOKIE, PASSWORD, TOKEN, Answer, Site, people
 from support.users import user, users_of
 
 from taskyard.access.sessions import KEY_FILE
-from taskyard.protocols.http.router import NoRoute
+from taskyard.protocols.http.routing import NoRoute
 
 SESSION = "/api/v1/session"
 HOUR = 3600

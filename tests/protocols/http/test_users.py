@@ -20,8 +20,7 @@ from support.websocket_client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
-from taskyard.access.secrets import hash_password, token_text
-from taskyard.access.users import Users, save_users
+from taskyard.access.users import Users, hash_password, save_users, token_text
 
 PASSWORD = "correct-horse-battery"
 WRONG = "incorrect-horse-battery"

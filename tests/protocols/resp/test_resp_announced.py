@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.effort import effort
 from support.replies_resp import command
 
-from taskyard.protocols.resp.frames import (
+from taskyard.protocols.resp.wire import (
     BROKEN,
     COMMAND,
     MAX_COMMAND,

@@ -10,7 +10,7 @@ from support.simulated import SimulatedPeer, SimulatedServer
 from support.sockets import SocketWire
 from support.wire import Peer, Wire, exchange
 
-from taskyard.protocols.http.api.walk import CHUNK_JOBS
+from taskyard.protocols.http.api.queues import CHUNK_JOBS
 
 NDJSON = "application/x-ndjson"
 PAGE = "/api/v1/queues"

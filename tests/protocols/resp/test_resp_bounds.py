@@ -5,9 +5,9 @@ import pytest
 from support.replies_resp import Failure, command, replies
 from support.simulated import SimulatedPeer, SimulatedServer
 
-from taskyard.engine.model.effects import MAX_QUEUES_PER_COMMAND
+from taskyard.engine.model.events import MAX_QUEUES_PER_COMMAND
 from taskyard.protocols.resp.connection import RespConnection
-from taskyard.protocols.resp.values import MAX_WAIT, parse_timeout
+from taskyard.protocols.resp.wire import MAX_WAIT, parse_timeout
 
 BIG = 300_000
 

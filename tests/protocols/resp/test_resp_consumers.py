@@ -10,8 +10,8 @@ from support.simulated import SimulatedPeer, SimulatedServer
 
 from taskyard.access.principal import ADMIN, PUSH, TAKE, Principal, Rule
 from taskyard.engine.model.job import SYSTEM_ORIGIN
+from taskyard.protocols.resp.batches import MAX_CLAIMS
 from taskyard.protocols.resp.connection import RespConnection
-from taskyard.protocols.resp.consumers import MAX_CLAIMS
 
 MIB = 1 << 20
 

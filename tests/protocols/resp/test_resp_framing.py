@@ -5,7 +5,7 @@ from support.replies_resp import command
 from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import Wire, exchange
 
-from taskyard.protocols.resp.frames import MAX_LINE
+from taskyard.protocols.resp.wire import MAX_LINE
 
 MIB = 1 << 20
 

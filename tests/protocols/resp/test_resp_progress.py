@@ -10,7 +10,7 @@ from support.resp_jobs import NOT_AN_INTEGER, expect_stale, push, take
 from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import Wire, exchange
 
-from taskyard.protocols.times import format_moment
+from taskyard.protocols.text import format_moment
 
 THOUSANDTHS = "ERR progress is told in thousandths: 0 to 1000"
 

@@ -16,9 +16,9 @@ from support.listeners import DIALECTS
 from support.process import ServerProcess
 from support.sockets import HANG_GUARD
 
-from taskyard.server.net import activation
-from taskyard.server.net.activation import collect_passed_sockets
-from taskyard.server.settings.config import ConfigError, Settings
+from taskyard.server.net import listener as activation
+from taskyard.server.net.listener import collect_passed_sockets
+from taskyard.server.settings.schema import ConfigError, Settings
 
 # Becomes the server, as systemd would start it: with sockets from descriptor 3 on.
 BECOME = """

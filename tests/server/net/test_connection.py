@@ -7,7 +7,7 @@ import pytest
 from support.simulated import SimulatedServer
 from support.wire import exchange
 
-from taskyard.protocols.conversation import INPUT_LIMIT
+from taskyard.protocols.connection import INPUT_LIMIT
 from taskyard.server.net.connection import Connection, ConnectionRegistry
 
 LIMIT = 20_000

@@ -15,10 +15,14 @@ from server.net.test_connection import FakeTransport
 from support.simulated import SimulatedServer
 
 from taskyard.broker.metrics import LimitCounters
-from taskyard.server.net.connection import Connection, ConnectionRegistry, ProtocolFactory
-from taskyard.server.net.flow import MemoryLimiter
-from taskyard.server.net.listening import ConnectionLimits, KeyedCounter, Listener
-from taskyard.server.net.stalls import StallDetector
+from taskyard.server.net.connection import (
+    Connection,
+    ConnectionRegistry,
+    ProtocolFactory,
+    StallDetector,
+)
+from taskyard.server.net.listener import ConnectionLimits, KeyedCounter, Listener
+from taskyard.server.net.memory_limit import MemoryLimiter
 
 PATIENCE = 60_000_000
 LIMIT = 1 << 20

@@ -20,12 +20,12 @@ from support.process import WarmServer
 from support.simulated import SimulatedServer
 from support.sockets import HANG_GUARD, allow_many_files
 
-from taskyard.broker import build
+from taskyard.broker import metrics
 from taskyard.server.net.connection import Connection, ConnectionRegistry
-from taskyard.server.net.postman import BatchingReplySender, SendThread
+from taskyard.server.net.sending import BatchingReplySender, SendThread
 
 pytestmark = pytest.mark.skipif(
-    build.form() != "compiled", reason="only the compiled form has this thread"
+    metrics.form() != "compiled", reason="only the compiled form has this thread"
 )
 
 CROWD = 60

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.server.settings.config import (
+from taskyard.server.settings.schema import (
     NOT_SETTINGS,
     ConfigError,
     Option,

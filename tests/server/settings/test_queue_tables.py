@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from support.process import WarmServer
 
-from taskyard.server.parts import engine_settings
-from taskyard.server.settings.config import ConfigError, Settings, load_settings
+from taskyard.server.app import engine_settings
 from taskyard.server.settings.queue_tables import make_queue_rules
+from taskyard.server.settings.schema import ConfigError, Settings, load_settings
 
 SECOND = 1_000_000
 

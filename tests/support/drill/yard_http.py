@@ -8,17 +8,13 @@ from __future__ import annotations
 from support.simulated import SimulatedPeer, SimulatedServer
 from support.simulated_http import BODY_LIMIT, connect
 
-from taskyard.broker.receiver import ClientConnection
-from taskyard.engine.model.errors import TaskyardError
-from taskyard.protocols.glovebox.connection import GloveboxConnection
-from taskyard.protocols.glovebox.http import parse_connect_headers, queue_status
-from taskyard.protocols.glovebox.websocket_frames import PONG, TEXT
+from taskyard.broker.turns import ClientConnection
+from taskyard.engine.model.events import TaskyardError
+from taskyard.protocols.glovebox.connection import PONG, TEXT, GloveboxConnection
+from taskyard.protocols.glovebox.messages import parse_connect_headers, queue_status
 from taskyard.protocols.http.connection import Http, UpgradableTransport
-from taskyard.protocols.http.messages import Exchange, Response, Route
-from taskyard.protocols.http.parser import ParsedRequest
-from taskyard.protocols.http.problems import problem
-from taskyard.protocols.http.router import Router
-from taskyard.protocols.http.routing import ApiRoutes
+from taskyard.protocols.http.routing import ApiRoutes, Router
+from taskyard.protocols.http.wire import Exchange, ParsedRequest, Response, Route, problem
 
 HANDSHAKE = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from taskyard.engine.model.queue import Queue
     from taskyard.engine.structures.timers import LeaseTimer, Timer
 
+
 # States. A job is in exactly one list of its queue, the one of its state, except when GONE.
 BLOCKED: Final = 0  # waits for other jobs to succeed
 DELAYED: Final = 1  # waits for run_at
@@ -422,3 +423,18 @@ class Job:
             extra = JobExtras()
             self.extras = extra
         return extra
+
+
+# The stages of a job's life that a client can be notified of, as bits
+
+STAGE_READY: Final = 1
+STAGE_WRITE: Final = 2
+STAGE_SYNC: Final = 4
+STAGE_ASSIGN: Final = 8
+STAGE_FINISH: Final = 16
+STAGE_RETRY: Final = 32
+STAGE_DROP: Final = 64
+ALL_STAGES: Final = 127
+
+# Beside them: the notified client waits for the job's end, and without it the job is not wanted.
+SYNCHRONOUS_CALL: Final = 128

@@ -13,10 +13,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.engine.gates import next_allowed_many
-from taskyard.engine.model.effects import WATCH_LEASED
-from taskyard.engine.model.errors import InvalidOption, NoSpace, StaleBatch
-from taskyard.engine.model.job import FOREVER, SYSTEM_ORIGIN, Job, Origin
-from taskyard.engine.model.stages import STAGE_ASSIGN
+from taskyard.engine.model.events import WATCH_LEASED, InvalidOption, NoSpace, StaleBatch
+from taskyard.engine.model.job import FOREVER, STAGE_ASSIGN, SYSTEM_ORIGIN, Job, Origin
 from taskyard.engine.model.state import BatchConsumer
 from taskyard.engine.operations.checks import check_not_read_only, check_writable
 from taskyard.engine.operations.core import Core, notify_session, notify_watchers, record_wait_time
@@ -28,10 +26,9 @@ from taskyard.engine.operations.room import (
     ensure_space_or_postpone,
     total_record_bytes,
 )
+from taskyard.engine.records.entities import BatchDone, BatchRecord, apply_batch, apply_batch_done
 from taskyard.engine.records.job_lifecycle import ACKED, EXPIRED, RETURNED
-from taskyard.engine.records.side_apply import apply_batch, apply_batch_done
-from taskyard.engine.records.side_records import BatchDone, BatchRecord
-from taskyard.shared.names import NAME_RULE, valid_name
+from taskyard.shared.text import NAME_RULE, valid_name
 
 MAX_BATCH_JOBS: Final = 1_000_000
 MAX_BATCH_NUMBER: Final = 1 << 62

@@ -6,8 +6,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine.model.errors import InvalidOption, NoSpace, ReadOnly
+from taskyard.engine.model.events import InvalidOption, NoSpace, ReadOnly
 from taskyard.engine.model.job import (
+    ALL_STAGES,
     BACKOFF_DEFAULT,
     BACKOFF_EXPONENTIAL,
     FAILS_DEFAULT,
@@ -22,14 +23,14 @@ from taskyard.engine.model.job import (
     MIN_PRIORITY,
     OPAQUE,
     SECOND,
+    SYNCHRONOUS_CALL,
     NewJob,
     Policy,
 )
 from taskyard.engine.model.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
-from taskyard.engine.model.stages import ALL_STAGES, SYNCHRONOUS_CALL
 from taskyard.engine.operations.core import Core
 from taskyard.engine.operations.room import MAX_STEP_BYTES, ensure_space
-from taskyard.shared.names import NAME_RULE, valid_name
+from taskyard.shared.text import NAME_RULE, valid_name
 
 MAX_CONCURRENCY: Final = 1_000_000_000
 MAX_RATE_COUNT: Final = 1_000_000_000

@@ -13,13 +13,13 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine.model.effects import Effect, JobEvent, JobWatcher, LifecycleNotice, Waiter
+from taskyard.engine.model.events import Effect, JobEvent, JobWatcher, LifecycleNotice, Waiter
 from taskyard.engine.model.job import FOREVER, Job, Origin
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.model.state import State
 from taskyard.engine.operations.room import JournalSpace
 from taskyard.engine.records.log import RecordBuffer
-from taskyard.engine.structures.measures import EngineStatistics
+from taskyard.engine.structures.statistics import EngineStatistics
 
 
 class DisconnectedOwner:

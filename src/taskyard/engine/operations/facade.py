@@ -12,21 +12,34 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine.model.effects import Effect, FetchRequest, JobWatcher, PayloadNeeded, Waiter
-from taskyard.engine.model.errors import DuplicateJob, JobNotFound
+from taskyard.engine.model.events import (
+    DuplicateJob,
+    Effect,
+    FetchRequest,
+    JobNotFound,
+    JobWatcher,
+    PayloadNeeded,
+    Waiter,
+)
 from taskyard.engine.model.job import FOREVER, GONE, SYSTEM_ORIGIN, Job, NewJob, Origin, Policy
-from taskyard.engine.model.queue import Queue, QueueSettings
-from taskyard.engine.model.settings import DEFAULT_QUEUE_SETTINGS, QueueRule
-from taskyard.engine.model.state import BatchConsumer, DurableSession, NamedReader, State, Value
-from taskyard.engine.model.uid import derive_uid, job_id_of
-from taskyard.engine.operations import admin, batches, finish, keeping, lease, push, reading, timers
+from taskyard.engine.model.queue import DEFAULT_QUEUE_SETTINGS, Queue, QueueRule, QueueSettings
+from taskyard.engine.model.state import (
+    BatchConsumer,
+    DurableSession,
+    NamedReader,
+    State,
+    Value,
+    derive_uid,
+    job_id_of,
+)
+from taskyard.engine.operations import batches, finish, lease, manage, push, timers
 from taskyard.engine.operations.batches import BatchRequest
 from taskyard.engine.operations.checks import check_not_read_only
 from taskyard.engine.operations.core import Core
 from taskyard.engine.operations.push import TransactionStep
+from taskyard.engine.records.entities import apply_boot
 from taskyard.engine.records.job_lifecycle import DELETED, BootRecord
 from taskyard.engine.records.log import RecordBuffer
-from taskyard.engine.records.side_apply import apply_boot
 from taskyard.engine.schedules import registry as schedules
 from taskyard.engine.schedules.schedule import Schedule
 from taskyard.engine.transitions import jobs_bound_to
@@ -315,7 +328,7 @@ class Engine(Core):
         return derived if self.state.live_job(derived) is None else 0
 
     def delete_job(self, id: i64, origin: Origin, now: i64, cause: i64 = DELETED) -> None:
-        admin.delete_job(self, self.job(id), cause, origin, now)
+        manage.delete_job(self, self.job(id), cause, origin, now)
         self._run_followups(now)
 
     def cancel_abandoned(self, id: i64, origin: Origin, now: i64) -> None:
@@ -325,25 +338,25 @@ class Engine(Core):
         self._run_followups(now)
 
     def move_job(self, id: i64, to: str, front: bool, origin: Origin, now: i64) -> None:
-        admin.move_job(self, self.job(id), to, front, origin, now)
+        manage.move_job(self, self.job(id), to, front, origin, now)
         self._run_followups(now)
 
     def rescore(self, id: i64, priority: int, origin: Origin, now: i64) -> None:
-        admin.rescore(self, self.job(id), priority, origin, now)
+        manage.rescore(self, self.job(id), priority, origin, now)
 
     def update_keyed(
         self, queue: str, key: bytes, delta: int, policy: Policy, origin: Origin, now: i64
     ) -> int:
-        return admin.update_keyed(self, queue, key, delta, policy, origin, now)
+        return manage.update_keyed(self, queue, key, delta, policy, origin, now)
 
     def wake_job(self, id: i64, origin: Origin, now: i64) -> None:
-        admin.wake_job(self, self.job(id), origin, now)
+        manage.wake_job(self, self.job(id), origin, now)
 
     def replay_dead_letter(self, id: i64, origin: Origin, now: i64) -> None:
-        admin.replay_dead_letter(self, self.job(id), origin, now)
+        manage.replay_dead_letter(self, self.job(id), origin, now)
 
     def remove_from_list(self, id: i64, origin: Origin, now: i64) -> None:
-        admin.remove_from_list(self, self.job(id), origin, now)
+        manage.remove_from_list(self, self.job(id), origin, now)
         self._run_followups(now)
 
     # Looking after queues
@@ -362,29 +375,29 @@ class Engine(Core):
 
     def set_queue_rules(self, rules: list[QueueRule], now: i64) -> None:
         """The configuration has other settings for queues by their names."""
-        admin.set_queue_rules(self, rules)
+        manage.set_queue_rules(self, rules)
         if not self.read_only_reason:
             self._run_followups(now)
 
     def set_draining(self, draining: bool) -> None:
         """Take no pushes from now on, or take them again."""
-        admin.set_draining(self, draining)
+        manage.set_draining(self, draining)
 
     def create_queue(self, name: str, settings: QueueSettings, origin: Origin, now: i64) -> Queue:
-        return admin.create_queue(self, name, settings, origin, now)
+        return manage.create_queue(self, name, settings, origin, now)
 
     def configure_queue(
         self, name: bytes, settings: QueueSettings, origin: Origin, now: i64
     ) -> Queue:
-        return admin.configure_queue(self, name, settings, origin, now)
+        return manage.configure_queue(self, name, settings, origin, now)
 
     def purge_queue(self, name: bytes, state: i64, count: i64, origin: Origin, now: i64) -> i64:
-        removed = admin.purge_queue(self, name, state, count, origin, now)
+        removed = manage.purge_queue(self, name, state, count, origin, now)
         self._run_followups(now)
         return removed
 
     def delete_queue(self, name: bytes, origin: Origin, now: i64) -> None:
-        admin.delete_queue(self, name, origin, now)
+        manage.delete_queue(self, name, origin, now)
 
     def peek(self, queue: bytes) -> Job | None:
         found = self.state.queues.get(queue)
@@ -411,46 +424,46 @@ class Engine(Core):
     def set_value(
         self, key: bytes, value: bytes, expires_at: i64, origin: Origin, now: i64
     ) -> None:
-        keeping.set_value(self, key, value, expires_at, origin, now)
+        manage.set_value(self, key, value, expires_at, origin, now)
 
     def set_value_expiry(self, key: bytes, expires_at: i64, origin: Origin, now: i64) -> bool:
-        return keeping.set_value_expiry(self, key, expires_at, origin, now)
+        return manage.set_value_expiry(self, key, expires_at, origin, now)
 
     def delete_value(self, key: bytes, origin: Origin, now: i64) -> bool:
-        return keeping.delete_value(self, key, origin, now)
+        return manage.delete_value(self, key, origin, now)
 
     def value(self, key: bytes) -> Value | None:
         return self.state.values.get(key)
 
     def open_session(self, id: i64, origin: Origin, now: i64) -> DurableSession:
-        return keeping.open_session(self, id, origin, now)
+        return manage.open_session(self, id, origin, now)
 
     def attach_session(self, id: i64, origin: Origin, now: i64) -> DurableSession:
-        return keeping.attach_session(self, id, origin, now)
+        return manage.attach_session(self, id, origin, now)
 
     def detach_session(self, id: i64, origin: Origin, now: i64) -> None:
-        keeping.detach_session(self, id, origin, now)
+        manage.detach_session(self, id, origin, now)
 
     def close_session(self, id: i64, origin: Origin, now: i64) -> None:
-        keeping.close_session(self, id, origin, now)
+        manage.close_session(self, id, origin, now)
 
     def acknowledge_notices(self, id: i64, upto: i64, origin: Origin, now: i64) -> None:
-        keeping.acknowledge_notices(self, id, upto, origin, now)
+        manage.acknowledge_notices(self, id, upto, origin, now)
 
     # Readers of the journal
 
     def register_reader(
         self, name: str, next_seq: i64, lease: i64, origin: Origin, now: i64
     ) -> NamedReader:
-        return reading.register_reader(self, name, next_seq, lease, origin, now)
+        return manage.register_reader(self, name, next_seq, lease, origin, now)
 
     def commit_reader(
         self, name: str, next_seq: i64, lease: i64, origin: Origin, now: i64
     ) -> NamedReader:
-        return reading.commit_reader(self, name, next_seq, lease, origin, now)
+        return manage.commit_reader(self, name, next_seq, lease, origin, now)
 
     def drop_reader(self, name: str, origin: Origin, now: i64) -> None:
-        reading.drop_reader(self, name, origin, now)
+        manage.drop_reader(self, name, origin, now)
 
     def reader(self, name: str) -> NamedReader | None:
         return self.state.readers.get(name)

@@ -6,8 +6,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine.model.effects import WATCH_FAILED, WATCH_GONE, WATCH_SUCCEEDED
-from taskyard.engine.model.errors import DuplicateResult, JobNotFound, NotLeaseholder
+from taskyard.engine.model.events import (
+    WATCH_FAILED,
+    WATCH_GONE,
+    WATCH_SUCCEEDED,
+    DuplicateResult,
+    JobNotFound,
+    NotLeaseholder,
+)
 from taskyard.engine.model.job import (
     BACKOFF_DEFAULT,
     BACKOFF_EXPONENTIAL,
@@ -21,6 +27,9 @@ from taskyard.engine.model.job import (
     LEASED,
     READY,
     SECOND,
+    STAGE_DROP,
+    STAGE_FINISH,
+    STAGE_RETRY,
     SUCCEEDED,
     SYSTEM_ORIGIN,
     WORKQ,
@@ -28,7 +37,6 @@ from taskyard.engine.model.job import (
     Origin,
 )
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.model.stages import STAGE_DROP, STAGE_FINISH, STAGE_RETRY
 from taskyard.engine.operations.checks import check_size, check_writable
 from taskyard.engine.operations.core import (
     Core,

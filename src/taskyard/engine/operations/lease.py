@@ -7,24 +7,29 @@ from collections import OrderedDict
 from mypy_extensions import i64
 
 from taskyard.engine.gates import next_allowed
-from taskyard.engine.model.effects import (
+from taskyard.engine.model.events import (
     ALWAYS_ALLOWED_QUEUES,
     WATCH_LEASED,
     WATCH_SUCCEEDED,
     FetchRequest,
-    JobAssigned,
-    PayloadNeeded,
-    Waiter,
-)
-from taskyard.engine.model.errors import (
     InvalidOption,
+    JobAssigned,
     NotLeaseholder,
+    PayloadNeeded,
     TaskyardError,
     TooManyWaiting,
+    Waiter,
 )
-from taskyard.engine.model.job import FOREVER, MAX_PROGRESS_MESSAGE_BYTES, Job, Origin
+from taskyard.engine.model.job import (
+    FOREVER,
+    MAX_PROGRESS_MESSAGE_BYTES,
+    STAGE_ASSIGN,
+    STAGE_FINISH,
+    STAGE_RETRY,
+    Job,
+    Origin,
+)
 from taskyard.engine.model.queue import PAUSED, Queue
-from taskyard.engine.model.stages import STAGE_ASSIGN, STAGE_FINISH, STAGE_RETRY
 from taskyard.engine.operations.checks import check_writable
 from taskyard.engine.operations.core import (
     Core,
@@ -50,7 +55,7 @@ from taskyard.engine.records.job_changes import (
 )
 from taskyard.engine.records.job_lifecycle import POPPED, RETURNED, FinishRecord, LeaseRecord
 from taskyard.engine.transitions import is_key_taken
-from taskyard.shared.names import NAME_RULE, valid_name
+from taskyard.shared.text import NAME_RULE, valid_name
 
 
 def fetch(core: Core, request: FetchRequest, now: i64) -> Job | None:

@@ -7,11 +7,10 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.engine.gates import open_due_keys, reopen_keys
-from taskyard.engine.model.effects import WATCH_TIMEOUT, JobEvent, JobWatcher, Waiter, WaitTimedOut
+from taskyard.engine.model.events import WATCH_TIMEOUT, JobEvent, JobWatcher, Waiter, WaitTimedOut
 from taskyard.engine.model.job import SYSTEM_ORIGIN, Job
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.model.state import idle_check_interval
-from taskyard.engine.operations.admin import emit_queue_removal
 from taskyard.engine.operations.batches import expire_batch
 from taskyard.engine.operations.core import Core
 from taskyard.engine.operations.finish import (
@@ -20,14 +19,20 @@ from taskyard.engine.operations.finish import (
     remove_job,
     resolve_dependents,
 )
-from taskyard.engine.operations.keeping import detach_session
 from taskyard.engine.operations.lease import serve_queue, stop_waiting
+from taskyard.engine.operations.manage import detach_session, emit_queue_removal
 from taskyard.engine.operations.room import ensure_space_or_postpone, has_postponed_work
 from taskyard.engine.records.apply import apply_wake
+from taskyard.engine.records.entities import (
+    ForgetUids,
+    SessionChange,
+    ValueGone,
+    apply_forget_uids,
+    apply_session,
+    apply_value_gone,
+)
 from taskyard.engine.records.job_changes import WakeRecord
 from taskyard.engine.records.job_lifecycle import CLOSED, EXPIRED, RETENTION_OVER, TTL_OVER
-from taskyard.engine.records.side_apply import apply_forget_uids, apply_session, apply_value_gone
-from taskyard.engine.records.side_records import ForgetUids, SessionChange, ValueGone
 from taskyard.engine.schedules.registry import fire_schedule
 from taskyard.engine.structures.timers import (
     CONSUMER_TIMER,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from mypy_extensions import i32, i64
 
 from taskyard.engine.limits import count_start, on_ready_job_removed, remove_waiting_job
-from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.events import CorruptRecord
 from taskyard.engine.model.job import (
     BLOCKED,
     FAILED,
@@ -18,20 +18,18 @@ from taskyard.engine.model.job import (
     LEASED,
     LIMITED,
     READY,
-    SUCCEEDED,
-    Job,
-    JobProgress,
-    Policy,
-)
-from taskyard.engine.model.queue import Queue
-from taskyard.engine.model.stages import (
     STAGE_DROP,
     STAGE_FINISH,
     STAGE_READY,
     STAGE_RETRY,
     STAGE_SYNC,
     STAGE_WRITE,
+    SUCCEEDED,
+    Job,
+    JobProgress,
+    Policy,
 )
+from taskyard.engine.model.queue import Queue
 from taskyard.engine.model.state import State
 from taskyard.engine.records.job_changes import (
     ExtendRecord,

@@ -7,21 +7,25 @@ from typing import Final
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.engine.model.errors import CorruptRecord, UnknownRecord
+from taskyard.engine.model.events import CorruptRecord, UnknownRecord
 from taskyard.engine.model.job import NewJob, Notify, Origin, Policy
 from taskyard.engine.model.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
-from taskyard.engine.model.uid import PRODUCER_BYTES
+from taskyard.engine.model.state import PRODUCER_BYTES
+from taskyard.engine.records import entities as s
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records import side_records as s
-from taskyard.engine.records.carry_decode import (
+from taskyard.engine.records.entities import (
+    ScheduleSet,
+    ScheduleSnapshot,
+    read_schedule,
+    read_schedule_event,
+)
+from taskyard.engine.records.snapshots import (
     read_job_snapshot,
     read_limit_settings,
     read_queue_snapshot,
     read_snapshot,
 )
-from taskyard.engine.records.schedule_decode import read_schedule, read_schedule_event
-from taskyard.engine.records.schedule_records import ScheduleSet, ScheduleSnapshot
 from taskyard.engine.records.wire import FieldReader
 
 _CACHED: Final = 4096  # origins and policies repeat; this many of each are kept while reading

@@ -11,10 +11,9 @@ from mypy_extensions import i64
 
 from taskyard.engine.model.job import DIALECT_NAMES, FAILS_DEFAULT, JSON, STATE_NAMES, Policy
 from taskyard.engine.model.state import FIRST_SESSION_ID
-from taskyard.engine.records import carry_records as c
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records.schedule_records import ScheduleSet, ScheduleSnapshot
-from taskyard.engine.records.side_records import QueueSet
+from taskyard.engine.records import snapshots as c
+from taskyard.engine.records.entities import QueueSet, ScheduleSet, ScheduleSnapshot
 from taskyard.engine.schedules.schedule import MISSED_RULES, OUTCOMES, OVERLAP_RULES, Schedule
 
 _MAY_BE_SESSIONS: Final = ("id", "owner", "notify")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.events import CorruptRecord
 from taskyard.engine.model.state import State
 from taskyard.engine.partial_replay import apply_unknown, is_known
+from taskyard.engine.records import entities as s
+from taskyard.engine.records import entities as t
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records import schedule_records as t
-from taskyard.engine.records import side_records as s
 from taskyard.engine.records.apply import (
     apply_extend,
     apply_fail,
@@ -25,13 +25,7 @@ from taskyard.engine.records.apply import (
     apply_unblock,
     apply_wake,
 )
-from taskyard.engine.records.carried import apply_snapshot
-from taskyard.engine.records.schedule_apply import (
-    apply_schedule,
-    apply_schedule_gone,
-    apply_schedule_tick,
-)
-from taskyard.engine.records.side_apply import (
+from taskyard.engine.records.entities import (
     apply_batch,
     apply_batch_done,
     apply_boot,
@@ -40,10 +34,14 @@ from taskyard.engine.records.side_apply import (
     apply_queue_gone,
     apply_reader,
     apply_reader_gone,
+    apply_schedule,
+    apply_schedule_gone,
+    apply_schedule_tick,
     apply_session,
     apply_value,
     apply_value_gone,
 )
+from taskyard.engine.records.snapshots import apply_snapshot
 
 
 def apply_record(state: State, record: r.Record) -> None:

@@ -15,7 +15,7 @@ from librt.strings import (
 )
 from mypy_extensions import i16, i32, i64, mypyc_attr, u8
 
-from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.events import CorruptRecord
 
 
 def put_short_bytes(out: BytesWriter, data: bytes) -> None:

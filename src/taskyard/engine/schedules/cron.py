@@ -23,7 +23,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 from mypy_extensions import i64
 
-from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.events import InvalidOption
 from taskyard.engine.model.job import SECOND
 
 MAX_EXPRESSION_CHARS: Final = 255  # characters

@@ -12,7 +12,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine.model.errors import (
+from taskyard.engine.model.events import (
     DuplicateJob,
     InvalidOption,
     ScheduleNotFound,
@@ -31,12 +31,14 @@ from taskyard.engine.operations.checks import (
 from taskyard.engine.operations.core import Core
 from taskyard.engine.operations.push import push
 from taskyard.engine.operations.room import MAX_STEP_BYTES
-from taskyard.engine.records.schedule_apply import (
+from taskyard.engine.records.entities import (
+    ScheduleGone,
+    ScheduleSet,
+    ScheduleTick,
     apply_schedule,
     apply_schedule_gone,
     apply_schedule_tick,
 )
-from taskyard.engine.records.schedule_records import ScheduleGone, ScheduleSet, ScheduleTick
 from taskyard.engine.schedules.cron import load_zone, read_cron
 from taskyard.engine.schedules.schedule import (
     BY_HAND,
@@ -54,7 +56,7 @@ from taskyard.engine.schedules.schedule import (
     same_definition,
     same_timing,
 )
-from taskyard.shared.names import NAME_RULE, valid_name
+from taskyard.shared.text import NAME_RULE, valid_name
 
 MIN_EVERY: Final = SECOND
 MAX_EVERY: Final = 366 * 86_400 * SECOND

@@ -15,9 +15,9 @@ from typing import Any, Final, Self
 
 import duckdb
 
-from taskyard.client.address import Address
 from taskyard.client.errors import Duplicate, Refused
 from taskyard.client.feeding import CommandFeed, send_all
+from taskyard.client.url import Address
 from taskyard.pipeline.lake.errors import LakeError, sentence_of
 from taskyard.pipeline.lake.snapshot import Lake
 from taskyard.pipeline.lake.store import append_once

@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.events import CorruptRecord
 from taskyard.engine.model.job import DIALECT_NAMES
 from taskyard.engine.records import job_lifecycle as r
 from taskyard.engine.records.decode import VERSIONS
-from taskyard.journal.record_walk import record_starts
+from taskyard.journal.format import record_starts
 from taskyard.pipeline.records.fields import TYPES, schema
 from taskyard.pipeline.records.layouts import ColumnBuilder, Ints
 

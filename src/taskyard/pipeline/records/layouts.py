@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.events import CorruptRecord
 from taskyard.engine.records import job_lifecycle as r
 from taskyard.engine.records.decode import Decoder
 from taskyard.engine.records.describe import describe, describe_masked
-from taskyard.engine.records.side_records import BatchDone, BatchRecord, SessionChange
+from taskyard.engine.records.entities import BatchDone, BatchRecord, SessionChange
 from taskyard.pipeline.records.fields import TYPES
 
 Ints = NDArray[np.int64]

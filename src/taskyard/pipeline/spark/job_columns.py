@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from taskyard.client.pushing import NewJob, push_words
-from taskyard.client.wire import Word
+from taskyard.client.commands import NewJob, Word, push_words
 from taskyard.pipeline.spark.options import OptionError, SourceOptions
-from taskyard.shared.names import NAME_RULE, valid_name
+from taskyard.shared.text import NAME_RULE, valid_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

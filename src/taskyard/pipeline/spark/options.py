@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from taskyard.client.address import Address
-from taskyard.shared.duration import parse_duration
+from taskyard.client.url import Address
+from taskyard.shared.text import parse_duration
 
 # What Spark itself adds to the options of a source or sink.
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "mergeschema", "outputmode"}

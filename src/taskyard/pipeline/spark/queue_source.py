@@ -24,13 +24,13 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from taskyard.client.client import Client
 from taskyard.client.commands import unexpected_reply
 from taskyard.client.connection import Connection
 from taskyard.client.errors import Claimed, ClientError, QueueNotFound, StaleBatch
-from taskyard.client.settings import DEFAULT_PATIENCE_S, DEFAULT_TIMEOUT_S, first_given
+from taskyard.client.sync import Client
+from taskyard.client.url import DEFAULT_PATIENCE_S, DEFAULT_TIMEOUT_S, first_given
 from taskyard.pipeline.spark.options import OptionError, SourceOptions, parse_offset
-from taskyard.shared.names import NAME_RULE, valid_name
+from taskyard.shared.text import NAME_RULE, valid_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -21,10 +21,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from taskyard.client.commands import Word, encode_commands
 from taskyard.client.feeding import encode_bulk_strings
-from taskyard.client.wire import Word, encode_commands
 from taskyard.pipeline.spark.job_columns import OUTCOMES, JobColumns
-from taskyard.shared.names import NAME_RULE, valid_name
+from taskyard.shared.text import NAME_RULE, valid_name
 
 _UUID: Final = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MAX_KEY_BYTES: Final = 65_535

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from taskyard.client.address import Address
 from taskyard.client.errors import Duplicate, Refused, StaleLease
 from taskyard.client.feeding import CommandFeed, send_all
+from taskyard.client.url import Address
 from taskyard.pipeline.spark.job_columns import JobColumns
 
 if TYPE_CHECKING:

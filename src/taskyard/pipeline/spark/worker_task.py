@@ -17,20 +17,25 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
 
-from taskyard.client.address import Address
+from taskyard.client.commands import Command, Reply
 from taskyard.client.connection import Connection
 from taskyard.client.errors import Refused, StaleBatch
-from taskyard.client.settings import DEFAULT_TIMEOUT_S, first_given
 from taskyard.client.source import Job, Source, Success, Verdict
-from taskyard.client.wire import Command, Reply
+from taskyard.client.url import DEFAULT_TIMEOUT_S, Address, first_given
 from taskyard.tasks import logs
+from taskyard.tasks.execution import decide_verdict, find_app
 from taskyard.tasks.logs import LogSetup
-from taskyard.tasks.pools import PoolKind, make_pool
-from taskyard.tasks.running import decide_verdict, find_app
-from taskyard.tasks.source import QueueOrder, TaskSource, raise_if_unavailable, read_job
+from taskyard.tasks.worker import (
+    PoolKind,
+    QueueOrder,
+    TaskSource,
+    make_pool,
+    raise_if_unavailable,
+    read_job,
+)
 from taskyard.toq.backends.taskyard import TaskyardSource
+from taskyard.toq.consumer import VerdictRules
 from taskyard.toq.consumer import make_pool as make_toq_pool
-from taskyard.toq.work import VerdictRules
 from taskyard.worker.runtime import Runtime
 
 log: Final = logging.getLogger("taskyard.worker")

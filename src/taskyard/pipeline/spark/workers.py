@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from taskyard.client.client import Client
 from taskyard.client.errors import Claimed, ClientError, StaleBatch, Unavailable
+from taskyard.client.sync import Client
 from taskyard.pipeline.spark.worker_task import (
     PART_RESULT_COLUMNS,
     AppWorkSpec,
@@ -32,14 +32,12 @@ from taskyard.pipeline.spark.worker_task import (
     adapt_to_arrow,
     make_part_runner,
 )
-from taskyard.shared.names import NAME_RULE, valid_name
+from taskyard.shared.text import NAME_RULE, valid_name
 from taskyard.tasks import logs
 from taskyard.tasks.app import App
-from taskyard.tasks.pools import POOLS, PoolKind
-from taskyard.tasks.source import QueueOrder
-from taskyard.tasks.worker import weights_of
+from taskyard.tasks.worker import POOLS, PoolKind, QueueOrder, weights_of
 from taskyard.toq.consumer import Consumer
-from taskyard.worker.signals import handle_signals
+from taskyard.worker.runtime import handle_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

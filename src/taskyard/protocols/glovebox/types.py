@@ -64,7 +64,7 @@ class Post(GloveboxRequest):
         super().__init__(queue, label)
         self.message = message
         self.priority = priority
-        self.stages = stages  # bits of engine/model/stages.py
+        self.stages = stages  # bits of engine/model/job.py
 
 
 class Fetch(GloveboxRequest):

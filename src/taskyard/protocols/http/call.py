@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from taskyard.access.principal import INSPECT, Allow, Denied
-from taskyard.broker.broker import Broker
-from taskyard.engine.model.errors import TaskyardError
+from taskyard.broker.commit import Broker
+from taskyard.engine.model.events import TaskyardError
 from taskyard.engine.model.job import API, Job, Origin
 from taskyard.engine.model.queue import Queue
 from taskyard.protocols.http.api.problems import (
@@ -31,9 +31,9 @@ from taskyard.protocols.http.api.problems import (
     queue_not_found,
     unknown_parameter,
 )
-from taskyard.protocols.http.guard import problem_of_denial
-from taskyard.protocols.http.messages import Exchange, Response
-from taskyard.shared.names import NAME_RULE, valid_name
+from taskyard.protocols.http.auth import problem_of_denial
+from taskyard.protocols.http.wire import Exchange, Response
+from taskyard.shared.text import NAME_RULE, valid_name
 
 T = TypeVar("T")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from taskyard.protocols.http.messages import Request
+if TYPE_CHECKING:
+    from taskyard.protocols.http.wire import Request
+
 
 NAME: Final = "taskyard_session"
 # Scripts do not see it, and no page of another site has the browser send it.

@@ -15,10 +15,8 @@ from typing import Protocol
 from picows import WSAutoPingStrategy, WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from picows.picows import WSProtocol  # type: ignore[attr-defined]
 
-from taskyard.protocols.http.messages import Response
-from taskyard.protocols.http.origins import is_cross_site
-from taskyard.protocols.http.parser import ParsedRequest
-from taskyard.protocols.http.problems import problem
+from taskyard.protocols.http.auth import is_cross_site
+from taskyard.protocols.http.wire import ParsedRequest, Response, problem
 
 PING_AFTER = 30.0  # seconds without input, after which a client gets a ping
 PONG_WITHIN = 30.0

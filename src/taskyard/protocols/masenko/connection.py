@@ -11,21 +11,29 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.access.gate import Authenticator, OpenAuthenticator, authenticate_certificate, host_of
+from taskyard.access.authenticator import (
+    Authenticator,
+    OpenAuthenticator,
+    authenticate_certificate,
+    host_of,
+)
 from taskyard.access.principal import INSPECT, PUSH, TAKE, Denied, Principal
-from taskyard.broker.broker import Broker
+from taskyard.broker.commit import Broker
+from taskyard.broker.interfaces import Cancellable, Scheduler, Transport
 from taskyard.broker.metrics import CommandStats, ProtocolStats
-from taskyard.broker.seams import Cancellable, Scheduler, Transport
-from taskyard.engine.model.effects import FetchRequest
-from taskyard.engine.model.errors import TaskyardError, TransactionStepRefused
+from taskyard.engine.model.events import FetchRequest, TaskyardError, TransactionStepRefused
 from taskyard.engine.model.job import JSON, MASENKO, Job, NewJob, Origin
+from taskyard.engine.model.queue import Queue
 from taskyard.engine.operations.push import TransactionStep
-from taskyard.protocols.conversation import INPUT_LIMIT, UNAUTHENTICATED_LIMIT, ProtocolConnection
-from taskyard.protocols.digits import decimal
-from taskyard.protocols.jsontext import as_json
-from taskyard.protocols.lines import LineBuffer, LineTooLong
+from taskyard.protocols.connection import (
+    INPUT_LIMIT,
+    NOT_TLS,
+    UNAUTHENTICATED_LIMIT,
+    ProtocolConnection,
+    looks_like_tls,
+    wrong_protocol_or_resp_error,
+)
 from taskyard.protocols.masenko.messages import encode_json
-from taskyard.protocols.masenko.names import NameCache
 from taskyard.protocols.masenko.parsing import (
     SPACE,
     CommandError,
@@ -36,7 +44,56 @@ from taskyard.protocols.masenko.parsing import (
     step_error_text,
     verb_end,
 )
-from taskyard.protocols.strays import NOT_TLS, looks_like_tls, wrong_protocol_or_resp_error
+from taskyard.protocols.text import LineBuffer, LineTooLong, as_json, decimal
+
+# How names of queues and tasks are spelled in Masenko's answers
+
+_CACHE_SIZE: Final = 4096
+_QUOTE: Final = 34
+_BACKSLASH: Final = 92
+
+
+class NameCache:
+    """Caches the names of the last delivered job, and of tasks."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, bytes] = {}
+        self._last_queue = b""
+        self._last_task = ""
+        self._last_fields = b""
+
+    def name_fields(self, job: Job) -> bytes:
+        """What an answer says of a job's queue and name: most are as the one before."""
+        queue = job.queue
+        if queue.utf8 is not self._last_queue or job.name != self._last_task:
+            parts = [
+                b',"queue":',
+                self._encode_queue(queue),
+                b',"name":',
+                self._encode_task(job.name),
+            ]
+            self._last_fields = b"".join(parts)
+            self._last_queue = queue.utf8
+            self._last_task = job.name
+        return self._last_fields
+
+    def _encode_queue(self, queue: Queue) -> bytes:
+        """As a JSON string. There may be more of them than can be remembered, and nearly all are
+        spelled as they are."""
+        utf8 = queue.utf8
+        if _QUOTE in utf8 or _BACKSLASH in utf8:
+            return self._encode_task(queue.name)
+        return b'"' + utf8 + b'"'
+
+    def _encode_task(self, name: str) -> bytes:
+        known = self._tasks.get(name)
+        if known is None:
+            known = encode_json(name)
+            if len(self._tasks) >= _CACHE_SIZE:
+                self._tasks.clear()
+            self._tasks[name] = known
+        return known
+
 
 LINE_OVERHEAD: Final = 65_536  # what a line may be longer than the largest payload
 MAX_STEPS: Final = 10_000

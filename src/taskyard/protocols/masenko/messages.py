@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from taskyard.shared.duration import parse_nanoseconds
+from taskyard.shared.text import parse_nanoseconds
 
 JobId = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine.model.effects import MAX_QUEUES_PER_COMMAND
-from taskyard.engine.model.errors import (
+from taskyard.engine.model.events import (
+    MAX_QUEUES_PER_COMMAND,
     Draining,
     InvalidOption,
     NoSpace,
@@ -19,8 +19,6 @@ from taskyard.engine.model.errors import (
 from taskyard.engine.model.job import BACKOFF_QUARTIC, JSON, MAX_BLOCKERS, NewJob, Policy
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.operations.push import TransactionStep
-from taskyard.protocols.digits import number_at
-from taskyard.protocols.jsontext import compact
 from taskyard.protocols.masenko.messages import (
     CREDENTIALS_FIELDS,
     FETCH_FIELDS,
@@ -37,9 +35,8 @@ from taskyard.protocols.masenko.messages import (
     push_fields,
     timeout_of,
 )
-from taskyard.protocols.times import parse_time
-from taskyard.shared.duration import format_duration
-from taskyard.shared.names import valid_name
+from taskyard.protocols.text import compact, number_at, parse_time
+from taskyard.shared.text import format_duration, valid_name
 
 DEFAULT_RETRY: Final = 20
 BAD_JSON: Final = "cannot unmarshal payload"

@@ -8,34 +8,55 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from taskyard.access.principal import PUSH, TAKE
-from taskyard.engine.model.errors import DuplicateJob
+from taskyard.access.principal import INSPECT, PUSH, TAKE
+from taskyard.engine.model.events import DuplicateJob, FetchRequest, TaskyardError
 from taskyard.engine.model.job import (
     BACKOFF_DEFAULT,
     BACKOFF_EXPONENTIAL,
     DELAYED,
+    FAILED,
     FAILS_DEFAULT,
+    GONE,
     MAX_BLOCKERS,
     MAX_TRIES,
     MAX_TTR,
+    SUCCEEDED,
+    Job,
     NewJob,
     Policy,
 )
+from taskyard.engine.model.queue import Queue
 from taskyard.engine.operations.finish import BY_POLICY, NEVER
-from taskyard.protocols.digits import number_at
-from taskyard.protocols.resp.connection import Resp, RespConnection
-from taskyard.protocols.resp.values import (
+from taskyard.protocols.resp.connection import FetchReply, Resp, RespConnection, ResultReply
+from taskyard.protocols.resp.lists import MAX_REPLY, PayloadListReader
+from taskyard.protocols.resp.wire import (
+    EMPTY,
     MAX_INT,
+    MAX_SPAN_MS,
     MILLISECOND,
     OK,
+    SYNTAX,
     CommandError,
+    OptionNames,
+    OptionReader,
+    array,
+    bulk,
+    check_count,
+    error_text,
     number_reply,
     parse_integer,
 )
-from taskyard.protocols.resp.words import MAX_SPAN_MS, OptionNames, OptionReader
-from taskyard.protocols.uids import parse_uid, show_uid
+from taskyard.protocols.text import (
+    decimal,
+    digit_count,
+    number_at,
+    parse_uid,
+    put_decimal,
+    show_uid,
+)
 
 MAX_TTR_MS: Final = MAX_TTR // MILLISECOND
 _MAX_CACHED_POLICIES: Final = 1024
@@ -337,3 +358,358 @@ def _progress(connection: RespConnection, args: list[bytes]) -> None:
         id, owner, permille, message, connection.job_origin, connection.now
     )
     connection.send(OK, 0)  # that it is lost with the server does no harm
+
+
+# JOB.TAKE: leases of one job or many, shown in full or briefly
+
+MAX_TAKEN: Final = 1000  # jobs of one JOB.TAKE
+_TAKE_OPTIONS: Final = OptionNames("JOB.TAKE", ("COUNT", "WAIT", "TTR", "RANDOM", "BRIEF"))
+_MAX_REUSED_BUFFER_BYTES: Final = 1_048_576  # bytes of an answer whose buffer is used again
+# How a job begins in a brief answer, by the size of its ref: three numbers of at most 19 digits.
+_BRIEF_HEADS: Final[list[bytes]] = [b"*3\r\n$%d\r\n" % size for size in range(3 * 19 + 3)]
+
+
+def add_take_commands(resp: Resp) -> None:
+    resp.add_command(b"JOB.TAKE", _take, 3, 0)
+
+
+def _take(connection: RespConnection, args: list[bytes]) -> None:
+    count = parse_integer(args[1])
+    if not 1 <= count <= len(args) - 2:
+        raise CommandError(SYNTAX)
+    check_count(count)
+    names = [connection.queue_name(key).encode() for key in args[2 : 2 + count]]
+    for key in args[2 : 2 + count]:
+        connection.require_key_permission(TAKE, key)
+    options = OptionReader(_TAKE_OPTIONS, args, 2 + count)
+    limit = 1
+    wait = ttr = 0
+    uniform = brief = False
+    word = options.next_option()
+    while word:
+        if word == b"COUNT":
+            limit = options.next_number("COUNT", 1, MAX_TAKEN)
+        elif word == b"WAIT":
+            wait = options.next_number("WAIT", 0, MAX_SPAN_MS)
+        elif word == b"TTR":
+            ttr = options.next_number("TTR", 1, MAX_TTR_MS)
+        elif word == b"RANDOM":
+            uniform = True
+        elif word == b"BRIEF":
+            brief = True
+        else:
+            raise options.unknown_option()
+        word = options.next_option()
+    request = FetchRequest(
+        list(dict.fromkeys(names)),
+        connection.owner,
+        connection.job_origin,
+        random_queue=uniform,
+        ttr=ttr * MILLISECOND,
+    )
+    connection.fetch_and_reply(request, wait * MILLISECOND, _TakeReply(request, limit, brief))
+
+
+class _TakeReply(FetchReply):
+    """One job, and as many others as there are, up to a limit."""
+
+    def __init__(self, request: FetchRequest, limit: i64, brief: bool) -> None:
+        self._request = request
+        self._limit = limit
+        self._brief = brief
+
+    def send_job(self, connection: RespConnection, job: Job, payload: bytes) -> None:
+        if not _still_leased(connection, job):
+            self.send_no_job(connection)
+            return
+        jobs = [job]
+        if self._limit > 1:
+            now = connection.broker.clock.now()
+            room = MAX_REPLY - job.payload_size
+            connection.engine.fetch_more(self._request, jobs, self._limit, room, now)
+        if len(jobs) == 1:
+            reply = b"*1\r\n" + self._encode_job(connection, job, payload)
+            connection.send(reply, connection.broker.delivery_position(job))
+        else:
+            connection.start_chunked(
+                _BriefJobsReader(connection, jobs) if self._brief else _TakenJobsReader(jobs)
+            )
+
+    def _encode_job(self, connection: RespConnection, job: Job, payload: bytes) -> bytes:
+        if not self._brief:
+            return _encode_job(connection, job, payload)
+        brief = _BriefWriter(connection)
+        brief.write_job(job, payload)
+        return brief.finish()
+
+    def send_no_job(self, connection: RespConnection) -> None:
+        connection.current_command.no_result += 1
+        connection.send(EMPTY, 0)
+
+
+class _TakenJobsReader(PayloadListReader):
+    def encode_job(self, connection: RespConnection, job: Job, payload: bytes) -> bytes:
+        return _encode_job(connection, job, payload) if _still_leased(connection, job) else b""
+
+    def send_reply(self, connection: RespConnection, reply: bytes) -> None:
+        position: i64 = 0
+        for job in self.jobs:
+            position = max(position, connection.broker.delivery_position(job))
+        connection.send(reply, position)
+
+
+class _BriefJobsReader(_TakenJobsReader):
+    """Writes one job behind the other, without making parts of the reply first."""
+
+    def __init__(self, connection: RespConnection, jobs: list[Job]) -> None:
+        super().__init__(jobs)
+        self._writer = _BriefWriter(connection)
+        self._unwritten: i64 = len(jobs)  # those that are not written
+        self._head = b"*%d\r\n" % len(jobs)
+        self._writer.out.write(self._head)
+
+    def encode_job(self, connection: RespConnection, job: Job, payload: bytes) -> bytes:
+        if _still_leased(connection, job):
+            self._unwritten -= 1
+            self._writer.write_job(job, payload)
+        return b""
+
+    def encode_reply(self) -> bytes:
+        written = self._writer.finish()
+        if not self._unwritten:
+            return written
+        return b"*%d\r\n" % (len(self.jobs) - self._unwritten) + written[len(self._head) :]
+
+
+def _still_leased(connection: RespConnection, job: Job) -> bool:
+    """Whether the lease is not over: it may have taken long to read the payload back."""
+    lease = job.lease
+    return lease is not None and lease.owner == connection.owner
+
+
+def _encode_job(connection: RespConnection, job: Job, payload: bytes) -> bytes:
+    engine = connection.engine
+    queue = connection.local_name(job.queue.utf8)
+    lease = job.lease
+    deadline: i64 = lease.deadline if lease is not None else 0
+    return array(
+        [
+            bulk(_lease_token(connection, job)),
+            number_reply(job.id),
+            bulk(show_uid(engine.uid_of(job))),
+            bulk(queue),
+            bulk(queue if job.name == job.queue.name else job.name.encode()),
+            number_reply(job.attempts),
+            number_reply(job.fails),
+            number_reply(deadline // MILLISECOND),
+            bulk(payload),
+        ]
+    )
+
+
+class _BriefWriter:
+    """Writes what a worker cannot do without: lease token, name and payload. In few pieces, since
+    each of them costs about the same: what is before and behind the numbers is put together
+    beforehand.
+    """
+
+    def __init__(self, connection: RespConnection) -> None:
+        spare = connection.resp.spare_writer
+        connection.resp.spare_writer = None
+        self.out = BytesWriter() if spare is None else spare
+        self._connection = connection
+        self._boot = b"-%d-" % connection.engine.state.epoch
+        # Of the last job, which most others are like:
+        self._name: str | None = None
+        self._queue: Queue | None = None
+        self._leases: i64 = -1
+        self._size: i64 = -1  # of its payload
+        self._middle = b""  # what stands between its id and its payload
+        self._token_suffix_size: i64 = 0  # how much of that is of its ref
+
+    def write_job(self, job: Job, payload: bytes) -> None:
+        if (
+            i64(job.leases) != self._leases
+            or len(payload) != self._size
+            or job.queue is not self._queue
+            or job.name is not self._name
+        ):
+            self._cache_layout(job, len(payload))
+        out = self.out
+        out.write(_BRIEF_HEADS[digit_count(job.id) + self._token_suffix_size])
+        put_decimal(out, job.id)
+        out.write(self._middle)
+        out.write(payload)
+        out.write(b"\r\n")
+
+    def finish(self) -> bytes:
+        """Return all that was written and free the buffer for the next reply."""
+        written = self.out.getvalue()
+        if len(written) <= _MAX_REUSED_BUFFER_BYTES:
+            self.out.truncate(0)
+            self._connection.resp.spare_writer = self.out
+        return written
+
+    def _cache_layout(self, job: Job, size: i64) -> None:
+        queue = job.queue
+        is_named = job.name != queue.name
+        name = job.name.encode() if is_named else self._connection.local_name(queue.utf8)
+        self._name = job.name
+        self._queue = queue
+        self._leases = i64(job.leases)
+        self._size = size
+        rest = self._boot + decimal(i64(job.leases))
+        self._token_suffix_size = len(rest)
+        self._middle = b"%b\r\n$%d\r\n%b\r\n$%d\r\n" % (rest, len(name), name, size)
+
+
+def _lease_token(connection: RespConnection, job: Job) -> bytes:
+    epoch = decimal(connection.engine.state.epoch)
+    return b"".join([decimal(job.id), b"-", epoch, b"-", decimal(i64(job.leases))])
+
+
+# JOB.RESULT: how a job has ended, now or when it does
+
+NO_JOB: Final = "NOJOB there is no such job, or it is forgotten"
+BAD_NAME: Final = "ERR a job is named by its id, a number, or by its uid, a UUID"
+
+_RESULT_OPTIONS: Final = OptionNames("JOB.RESULT", ("WAIT",))
+_UNFINISHED: Final = 0
+_SUCCEEDED: Final = 1
+_FAILED: Final = 2
+_UNKNOWN: Final = 3
+
+
+def add_result_commands(resp: Resp) -> None:
+    resp.add_command(b"JOB.RESULT", _result, 2, 4)
+
+
+def _result(connection: RespConnection, args: list[bytes]) -> None:
+    wait = 0
+    options = OptionReader(_RESULT_OPTIONS, args, 2)
+    word = options.next_option()
+    if word == b"WAIT":
+        wait = options.next_number("WAIT", 0, MAX_SPAN_MS)
+    elif word:
+        raise options.unknown_option()
+    job = known_job(connection, args[1])
+    principal = connection.principal
+    if not principal.is_superuser:
+        principal.check_permission_on_any_queue(INSPECT)
+        if job is None or not principal.may(INSPECT, job.queue.name):
+            raise CommandError(NO_JOB)  # another error would show in which queue it is
+    if job is None:
+        raise CommandError(NO_JOB)
+    result = _JobResultReply(job)
+    how = _outcome(job)
+    if how == _UNKNOWN:
+        raise CommandError(NO_JOB)
+    if how == _UNFINISHED:
+        connection.watch_job(job, wait * MILLISECOND, result)
+    else:
+        result.on_job_ended(connection, how == _SUCCEEDED, job.queue.name)
+
+
+def known_job(connection: RespConnection, name: bytes) -> Job | None:
+    """Return the job of an id or uid, alive or in the ring of recently finished jobs."""
+    engine = connection.engine
+    uid = parse_uid(name)
+    if uid is not None:
+        job = engine.job_by_uid(uid)
+        return job if job is not None else engine.recent_by_uid(uid)
+    id = parse_integer(name, BAD_NAME)
+    next_id: int = engine.state.next_id
+    return engine.state.jobs.get(id) if 0 < id < next_id else None
+
+
+def _outcome(job: Job) -> i64:
+    if job.state == GONE:
+        return _SUCCEEDED if job.order_key else _UNKNOWN
+    if job.state == SUCCEEDED:
+        return _SUCCEEDED
+    extra = job.extras
+    if job.state == FAILED or (extra is not None and extra.reason):
+        return _FAILED  # with a reason, and still there: in the queue for those that have failed
+    return _UNFINISHED
+
+
+def _may_see_result(connection: RespConnection, queue: str) -> bool:
+    """Whether the client may see the end of a job that is in this queue by then: the job may have
+    moved since the request, and the permissions may have changed.
+    """
+    principal = connection.principal
+    return principal.is_superuser or principal.may(INSPECT, queue)
+
+
+class _JobResultReply(ResultReply):
+    """How a job has ended: its id, state, whether it succeeded, its result, its last error."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._queue = ""  # where it was at its end
+        self._succeeded = False
+        self._connection: RespConnection | None = None
+
+    def on_job_ended(self, connection: RespConnection, succeeded: bool, queue: str) -> None:
+        self._queue = queue
+        self._succeeded = succeeded
+        at: i64 = 0
+        size: i64 = 0
+        extra = self._job.extras
+        if extra is not None:
+            at = extra.result_at if succeeded else extra.error_at
+            size = extra.result_size if succeeded else extra.error_size
+        if size and at < connection.broker.journal.first_base:
+            connection.refuse(NO_JOB)  # compaction has removed what the ring still refers to
+            return
+        data = connection.broker.journal.read_blob(at, size)
+        if data is not None:
+            self._send_result(connection, data)
+        else:
+            self._connection = connection
+            connection.read_from_disk(at, size, self._on_result_read)
+
+    def on_job_gone(self, connection: RespConnection) -> None:
+        connection.refuse(NO_JOB)
+
+    def on_timeout(self, connection: RespConnection) -> None:
+        how = _outcome(self._job)  # it may have ended at that very moment
+        queue = self._job.queue.name
+        if how == _UNFINISHED and _may_see_result(connection, queue):
+            connection.send_nil(b"*-1\r\n")
+        elif how in (_UNFINISHED, _UNKNOWN):
+            self.on_job_gone(connection)
+        else:
+            self.on_job_ended(connection, how == _SUCCEEDED, queue)
+
+    def _on_result_read(self, data: bytes | None) -> None:
+        connection = self._connection
+        assert connection is not None
+        if data is not None:
+            try:
+                connection.check_alive()
+            except TaskyardError as error:
+                connection.refuse(error_text(error))
+            else:
+                self._send_result(connection, data)
+        elif self._job.state == GONE:
+            connection.refuse(NO_JOB)
+        else:
+            connection.discard_input()
+            connection.reply_queue.abort()  # the disk cannot be read
+
+    def _send_result(self, connection: RespConnection, data: bytes) -> None:
+        if not _may_see_result(connection, self._queue):
+            connection.refuse(NO_JOB)
+            return
+        job = self._job
+        nil = connection.nil()
+        said = bulk(data) if data else nil
+        if self._succeeded:
+            how = [bulk(b"succeeded"), number_reply(1), said, nil]
+        else:
+            extra = job.extras
+            if not data and extra is not None:
+                said = bulk(extra.reason.encode())
+            how = [bulk(b"failed"), number_reply(0), nil, said]
+        connection.reply(array([number_reply(job.id), *how]))

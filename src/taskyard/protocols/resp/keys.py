@@ -10,10 +10,9 @@ from mypy_extensions import i64
 from taskyard.access.principal import ADMIN, INSPECT, PUSH
 from taskyard.engine.model.job import READY
 from taskyard.engine.model.state import Value
-from taskyard.protocols.resp.answers import ChunkedCommand
-from taskyard.protocols.resp.connection import Resp, RespConnection
-from taskyard.protocols.resp.portions import CHUNK_JOBS
-from taskyard.protocols.resp.values import (
+from taskyard.protocols.resp.connection import ChunkedCommand, Resp, RespConnection
+from taskyard.protocols.resp.lists import CHUNK_JOBS
+from taskyard.protocols.resp.wire import (
     MAX_INT,
     MILLISECOND,
     MIN_INT,

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+from mypy_extensions import i64
 
 from taskyard import __version__
-from taskyard.protocols.resp.answers import LoginReply
-from taskyard.protocols.resp.command import RespCommand
-from taskyard.protocols.resp.connection import Resp, RespConnection
-from taskyard.protocols.resp.errors import wrong_arg_count
-from taskyard.protocols.resp.values import (
+from taskyard.access.principal import ADMIN, INSPECT
+from taskyard.broker.interfaces import is_fatal
+from taskyard.broker.metrics import SlowCommand
+from taskyard.protocols.http.routing import NoRoute, Router
+from taskyard.protocols.http.wire import Request, Response, Stream, no_route, problem
+from taskyard.protocols.resp.connection import LoginReply, Resp, RespCommand, RespConnection
+from taskyard.protocols.resp.wire import (
     DATABASES,
     EMPTY,
     OK,
@@ -22,6 +28,7 @@ from taskyard.protocols.resp.values import (
     number_reply,
     parse_integer,
     printable,
+    wrong_arg_count,
 )
 
 LIKE_REDIS: Final = "7.0.0"  # its commands are like these; clients check it
@@ -376,3 +383,218 @@ def info_text(resp: Resp, sections: list[bytes]) -> str:
         if everything or name in wanted:
             parts.append("\r\n".join([f"# {name.decode().capitalize()}", *lines, ""]))
     return "\r\n".join(parts)
+
+
+# SLOWLOG: the commands that took too long, in the form that Redis gives them
+
+_DEFAULT: Final = 10
+_ALL: Final = -1
+_BAD_COUNT: Final = "ERR count should be greater than or equal to -1"
+_HELP: Final = (
+    b"SLOWLOG <subcommand> [<arg> ...]. Subcommands are:",
+    b"GET [<count>]",
+    b"    The newest slow commands, 10 of them or as many as asked for; -1: all.",
+    b"LEN",
+    b"    How many are kept.",
+    b"RESET",
+    b"    Forget them.",
+    b"HELP",
+    b"    This help.",
+)
+
+
+def add_slow_commands(resp: Resp) -> None:
+    resp.add_command(b"SLOWLOG", _slowlog, 2, 0, when_read_only=True)
+
+
+def _slowlog(connection: RespConnection, args: list[bytes]) -> None:
+    found = _SLOWLOG.get(args[1].upper())
+    if found is None:
+        raise CommandError(f"ERR unknown subcommand '{printable(args[1])}'. Try SLOWLOG HELP.")
+    most, run = found
+    if len(args) > most:
+        word = args[1].lower()
+        if word == b"get":
+            what = "ERR unknown subcommand or wrong number of arguments for"
+            raise CommandError(f"{what} '{printable(args[1])}'. Try SLOWLOG HELP.")
+        raise CommandError(wrong_arg_count(b"slowlog|" + word))
+    run(connection, args)
+
+
+def _get(connection: RespConnection, args: list[bytes]) -> None:
+    count = parse_integer(args[2], _BAD_COUNT) if len(args) == 3 else _DEFAULT
+    if count < _ALL:
+        raise CommandError(_BAD_COUNT)
+    connection.require_permission(INSPECT, "")
+    found = connection.broker.slow_commands.newest_first()
+    if count != _ALL:
+        found = found[:count]
+    connection.send(array([_entry(slow) for slow in found]), 0)
+
+
+def _entry(slow: SlowCommand) -> bytes:
+    words = [slow.command, f"dialect={slow.protocol_name}", f"request={slow.request_id}"]
+    if slow.queue:
+        words.append(f"queue={slow.queue}")
+    if slow.command_count > 1:
+        words.append(f"commands={slow.command_count}")
+    return array(
+        [
+            number_reply(slow.id),
+            number_reply(slow.time // SECOND),
+            number_reply(slow.duration_us),
+            array([bulk(word.encode()) for word in words]),
+            bulk(slow.peer.encode()),
+            bulk(b""),
+        ]
+    )
+
+
+def _len(connection: RespConnection, args: list[bytes]) -> None:
+    connection.require_permission(INSPECT, "")
+    connection.send(number_reply(connection.broker.slow_commands.kept_count()), 0)
+
+
+def _slowlog_reset(connection: RespConnection, args: list[bytes]) -> None:
+    connection.require_permission(ADMIN, "")
+    connection.broker.slow_commands.clear()
+    connection.send(OK, 0)
+
+
+def _help(connection: RespConnection, args: list[bytes]) -> None:
+    send_help(connection, _HELP)
+
+
+_SLOWLOG: Final[dict[bytes, tuple[int, Callable[[RespConnection, list[bytes]], None]]]] = {
+    b"GET": (3, _get),
+    b"LEN": (2, _len),
+    b"RESET": (2, _slowlog_reset),
+    b"HELP": (2, _help),
+}
+
+
+# API: the JSON API through a RESP connection, as the user who is logged in there
+
+PATH_LIMIT: Final = 65_536
+JSON: Final = "application/json"
+STREAM_PATHS: Final = ("/api/v1/events", "/api/v1/live")
+SEGMENT_BYTES_PATH: Final = "/api/v1/journal/segments/"
+
+log = logging.getLogger("taskyard")
+
+
+def add_api_command(resp: Resp, router: Router, body_limit: i64) -> None:
+    resp.add_command(b"API", ApiCommand(router, body_limit).run, 3, 5, when_read_only=True)
+
+
+class ApiCommand:
+    def __init__(self, router: Router, body_limit: i64) -> None:
+        self._router = router
+        self._body_limit = body_limit
+
+    def run(self, connection: RespConnection, args: list[bytes]) -> None:
+        raw_path, request = self._parse_request(connection, args)
+        exchange = ApiExchange(connection, request)
+        # Commands behind it wait for its answer, which may be later: see ApiExchange.reply.
+        connection.command_suspended = True
+        connection.command_started_at = connection.broker.turn_queue.now
+        try:
+            self._dispatch(raw_path, exchange)
+        except Exception as error:
+            if is_fatal(error):
+                raise
+            log_fields = {
+                **connection.log_fields(),
+                "request": connection.request_id(connection.command_count),
+            }
+            what = "a request failed: API %s %s"
+            log.exception(what, request.method, request.path, extra={"fields": log_fields})
+            exchange.fail()
+        exchange.in_turn = False
+        connection.now = connection.broker.clock.now()  # records are in the order of time
+
+    def _parse_request(self, connection: RespConnection, args: list[bytes]) -> tuple[str, Request]:
+        if len(args[2]) > PATH_LIMIT:
+            raise CommandError(f"ERR the path is longer than {PATH_LIMIT} bytes")
+        body = args[3] if len(args) > 3 else b""
+        if len(body) > self._body_limit:
+            raise CommandError(f"ERR the body is larger than {self._body_limit} bytes")
+        try:
+            path, _, query = args[2].decode().partition("?")
+            content_type = args[4].decode() if len(args) > 4 else JSON
+        except UnicodeDecodeError:
+            raise CommandError("ERR path and content type must be UTF-8") from None
+        if not path.startswith("/"):
+            raise CommandError("ERR the path must begin with a slash, such as /api/v1/queues")
+        plain = "/" + path.strip("/")  # as the router sees it
+        if plain in STREAM_PATHS:
+            raise CommandError("ERR this is a stream: ask for it over HTTP")
+        if plain.startswith(SEGMENT_BYTES_PATH):
+            raise CommandError("ERR these are bytes, not JSON: ask for them over HTTP")
+        request = Request(
+            args[1].decode("latin-1").upper(),
+            unquote(path),
+            dict(parse_qsl(query, keep_blank_values=True)),
+            {"content-type": content_type} if len(args) > 3 else {},
+            body,
+            connection.peer,
+            connection.principal,
+        )
+        return path, request
+
+    def _dispatch(self, raw_path: str, exchange: ApiExchange) -> None:
+        request = exchange.request
+        try:
+            handler, request.params = self._router.find(request.method, raw_path)
+        except NoRoute as error:
+            exchange.reply(no_route(request, error.allowed))
+            return
+        handler(exchange)
+
+
+class ApiExchange:
+    """One request, and its one answer in the form of a RESP reply."""
+
+    def __init__(self, connection: RespConnection, request: Request) -> None:
+        self._connection = connection
+        self._request = request
+        self._answered = False
+        self.in_turn = True  # in the turn of the command
+
+    @property
+    def request(self) -> Request:
+        return self._request
+
+    def reply(self, response: Response) -> None:
+        assert not self._answered, "a request is answered once"
+        self._answered = True
+        connection = self._connection
+        connection.command_suspended = False
+        if connection.closed:
+            return
+        if response.status >= 400:
+            connection.current_command.errors += 1
+        if not self.in_turn:
+            # That of the last turn may be long ago.
+            connection.broker.turn_queue.now = connection.broker.clock.now()
+        body = b"" if self._request.method == "HEAD" else response.body
+        connection.send(array([number_reply(response.status), bulk(body)]), response.position)
+        if self.in_turn:
+            connection.command_started_at = 0
+        else:
+            connection.finish_deferred_command()
+            connection.continue_after_reply()
+
+    def fail(self) -> None:
+        """Its handler has failed: say so, if nothing was said yet."""
+        if not self._answered:
+            self.reply(problem(500, "The server made a mistake; its log tells more."))
+
+    def stream(
+        self,
+        content_type: str,
+        *,
+        on_writable: Callable[[], None],
+        on_close: Callable[[], None],
+    ) -> Stream:
+        raise NotImplementedError  # no route streams

@@ -11,47 +11,53 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.access.gate import Authenticator, OpenAuthenticator, authenticate_certificate, host_of
+from taskyard.access.authenticator import (
+    Authenticator,
+    OpenAuthenticator,
+    authenticate_certificate,
+    host_of,
+)
 from taskyard.access.principal import ADMIN, INSPECT, PUSH, TAKE, Denied, Principal
-from taskyard.broker.broker import Broker
+from taskyard.broker.commit import Broker
+from taskyard.broker.interfaces import Transport
 from taskyard.broker.metrics import CommandStats, ProtocolStats
-from taskyard.broker.seams import Transport
-from taskyard.engine.model.effects import (
+from taskyard.engine.model.events import (
     WATCH_FAILED,
     WATCH_GONE,
     WATCH_LEASED,
     WATCH_SUCCEEDED,
-    FetchRequest,
-    JobEvent,
-)
-from taskyard.engine.model.errors import (
     DuplicateJob,
     DuplicateResult,
+    FetchRequest,
     InvalidOption,
+    JobEvent,
     JobNotFound,
     TaskyardError,
     UidTaken,
 )
 from taskyard.engine.model.job import FAILED, GONE, LEASED, SUCCEEDED, WORKQ, Job, Origin
 from taskyard.engine.model.queue import Queue
-from taskyard.protocols.conversation import INPUT_LIMIT, ProtocolConnection
-from taskyard.protocols.strays import NOT_TLS, looks_like_tls, wrong_protocol_or_resp_error
-from taskyard.protocols.uids import show_uid
-from taskyard.protocols.workq import requests
-from taskyard.protocols.workq.frames import (
-    BAD_ENDING,
-    INCOMPLETE,
-    TOO_LARGE,
-    TOO_LONG,
-    WorkqFrameParser,
+from taskyard.protocols.connection import (
+    INPUT_LIMIT,
+    NOT_TLS,
+    ProtocolConnection,
+    looks_like_tls,
+    wrong_protocol_or_resp_error,
 )
-from taskyard.protocols.workq.look import inspect
-from taskyard.protocols.workq.requests import (
+from taskyard.protocols.text import show_uid
+from taskyard.protocols.workq import messages
+from taskyard.protocols.workq.inspect import inspect
+from taskyard.protocols.workq.messages import (
+    BAD_ENDING,
     BAD_PAYLOAD,
     BAD_RESULT,
+    INCOMPLETE,
     MILLISECOND,
+    TOO_LARGE,
+    TOO_LONG,
     CommandError,
     RequestParser,
+    WorkqFrameParser,
 )
 
 OK: Final = b"+OK\r\n"
@@ -103,7 +109,7 @@ class Workq:
         state = self.broker.engine.state
         if self._names_version != state.queues_version:
             self._names_version = state.queues_version
-            self._names = sorted([name for name in state.queues if requests.is_valid_name(name)])
+            self._names = sorted([name for name in state.queues if messages.is_valid_name(name)])
         return self._names
 
 
@@ -264,17 +270,17 @@ class WorkqConnection(ProtocolConnection):
         self.fetch(request, wait)
 
     def _complete(self, fields: list[bytes]) -> None:
-        uid, result = requests.parse_finish(fields, self._frame_parser.block, BAD_PAYLOAD)
+        uid, result = messages.parse_finish(fields, self._frame_parser.block, BAD_PAYLOAD)
         self.engine.complete(self.find_job(uid, TAKE).id, result, self.origin, self.now)
         self.send(OK, self.engine.records.end_position())
 
     def _fail(self, fields: list[bytes]) -> None:
-        uid, result = requests.parse_finish(fields, self._frame_parser.block, BAD_RESULT)
+        uid, result = messages.parse_finish(fields, self._frame_parser.block, BAD_RESULT)
         self.engine.fail(self.find_job(uid, TAKE).id, result, self.origin, self.now)
         self.send(OK, self.engine.records.end_position())
 
     def _delete(self, fields: list[bytes]) -> None:
-        job = self.find_job(requests.parse_delete(fields), ADMIN)
+        job = self.find_job(messages.parse_delete(fields), ADMIN)
         self.engine.delete_job(job.id, self.origin, self.now)
         self.send(OK, self.engine.records.end_position())
 
@@ -292,7 +298,7 @@ class WorkqConnection(ProtocolConnection):
         gate = self.workq.authenticator
         if not gate.has_users:
             raise CommandError(UNKNOWN)
-        name, secret = requests.parse_credentials(fields)
+        name, secret = messages.parse_credentials(fields)
         self.log_in(gate, host_of(self._peer), name, secret)
 
     def check_watch_permission(self, job: Job) -> None:
@@ -317,7 +323,7 @@ class WorkqConnection(ProtocolConnection):
     # Waiting for a job's end
 
     def _result(self, fields: list[bytes]) -> None:
-        uid, wait = requests.parse_result(fields)
+        uid, wait = messages.parse_result(fields)
         self.engine.check_not_read_only()
         job = self.find_job(uid, INSPECT)
         if job.state == SUCCEEDED or job.state == FAILED:

@@ -4,7 +4,7 @@
  * To send a reply costs more than to find it, most of it in the kernel, which does the receiving end's
  * work too if that is on the same machine. This thread does it on another core while the event loop
  * goes on. It gets a round of letters at a time; the loop is told that a round is over only if it
- * asks for that, or if not everything could be sent. See server/net/postman.py.
+ * asks for that, or if not everything could be sent. See server/net/sending.py.
  */
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from taskyard.shared.duration import format_duration, parse_duration
-from taskyard.shared.names import valid_name
-from taskyard.shared.size import format_size, parse_size
+from taskyard.shared.text import (
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+    valid_name,
+)
 
 T = TypeVar("T")
 

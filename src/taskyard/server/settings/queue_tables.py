@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from taskyard.engine.model.job import MAX_TRIES
-from taskyard.engine.model.settings import QueueRule, QueueSettings
+from taskyard.engine.model.queue import QueueRule, QueueSettings
 from taskyard.engine.operations.checks import MAX_CONCURRENCY, MAX_RATE_COUNT
 from taskyard.server.settings import kinds
 from taskyard.server.settings.kinds import QueueTable

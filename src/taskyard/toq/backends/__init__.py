@@ -7,8 +7,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from taskyard.client.source import Source
-from taskyard.toq.messages import Task
-from taskyard.toq.retry import Countdown
+from taskyard.toq.messages import Countdown, Task
 
 RESULT_KEY = "toq:rst:"  # and the id of the task
 
@@ -39,7 +38,7 @@ def open_backend(url: str, patience: float) -> Backend:
 def open_source(url: str, queues: Sequence[str], lease: float, result_ttl: float) -> Source:
     """For a consumer of these queues."""
     if _is_redis(url):
-        from taskyard.toq.backends.redis_source import RedisSource
+        from taskyard.toq.backends.redis import RedisSource
 
         return RedisSource(url, queues, lease, result_ttl)
     from taskyard.toq.backends.taskyard import TaskyardSource

@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from taskyard.client.address import Address
 from taskyard.client.commands import read_job
 from taskyard.client.connection import Command, Connection, Reply, Word
 from taskyard.client.errors import Refused, Unavailable
 from taskyard.client.source import Failed, Job, Released, RetryLater, Success, Verdict
+from taskyard.client.url import Address
 from taskyard.toq.backends import RESULT_KEY
-from taskyard.toq.messages import RESULT_FAILED, Result, Task
-from taskyard.toq.retry import Countdown
+from taskyard.toq.messages import RESULT_FAILED, Countdown, Result, Task
 
 log: Final = logging.getLogger("taskyard.toq")
 

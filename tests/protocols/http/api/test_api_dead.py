@@ -7,7 +7,7 @@ from support.api import ApiClient
 from support.simulated import SimulatedServer
 
 from taskyard.protocols.http.api import dead_letters as api_dead
-from taskyard.protocols.http.api.walk import CHUNK_JOBS
+from taskyard.protocols.http.api.queues import CHUNK_JOBS
 
 DEAD = "/api/v1/queues/mail/dead"
 FAILS = "failures used up"

@@ -8,8 +8,8 @@ from support.api import NDJSON, ApiClient
 from support.effort import effort
 from support.simulated import SimulatedServer
 
-from taskyard.shared import api_messages as messages
-from taskyard.shared import api_schedule_messages as shapes
+from taskyard.shared import api_types as messages
+from taskyard.shared import api_types as shapes
 
 FIELDS = sorted(
     {

@@ -10,7 +10,7 @@ from support.retaining import RetainingYard
 from support.simulated import SimulatedServer
 
 from taskyard.access.principal import Principal, Rule
-from taskyard.protocols.http.api import job_events as api_job_events
+from taskyard.protocols.http.api import jobs as api_job_events
 
 
 @pytest.fixture

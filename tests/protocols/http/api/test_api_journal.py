@@ -8,7 +8,7 @@ from support.api import ApiClient, FakeExchange
 from support.simulated import SimulatedServer
 
 from taskyard.access.principal import INSPECT, JOURNAL, Principal, Rule
-from taskyard.journal.segment import segment_name
+from taskyard.journal.format import segment_name
 
 JOURNAL_PATH = "/api/v1/journal"
 READERS = "/api/v1/readers"

@@ -8,8 +8,7 @@ from support.replies_resp import ask, command, read, refused
 from support.resp_jobs import came, no_value, push, take, take_many, wait_for
 from support.simulated import SimulatedServer
 
-from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.settings import QueueRule
+from taskyard.engine.model.queue import QueueRule, QueueSettings
 from taskyard.engine.model.state import EngineSettings
 
 MAIL = "/api/v1/queues/mail"

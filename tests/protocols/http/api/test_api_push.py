@@ -12,7 +12,7 @@ from support.fake_loop import START
 from support.simulated import SimulatedServer
 
 from taskyard.engine.model.state import EngineSettings
-from taskyard.protocols.http.api.walk import CHUNK_JOBS
+from taskyard.protocols.http.api.queues import CHUNK_JOBS
 
 JOBS = "/api/v1/queues/mail/jobs"
 UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"

@@ -8,7 +8,7 @@ from support.api import ApiClient
 from support.simulated import SimulatedServer
 
 from taskyard.engine.model.state import EngineSettings
-from taskyard.protocols.http.api.walk import CHUNK_JOBS
+from taskyard.protocols.http.api.queues import CHUNK_JOBS
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from support.lake_view import lake_view
 from support.simulated import SimulatedServer
 
 import taskyard
-from taskyard.broker import build
+from taskyard.broker import metrics
 from taskyard.protocols.http.api.problems import KINDS
-from taskyard.protocols.http.schema import problems_of
+from taskyard.protocols.http.routing import problems_of
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_the_server_tells_about_itself(yard: SimulatedServer, api: ApiClient) ->
     api.push(text="x" * 1000)
     yard.advance(90)
     server = api.get("/api/v1/server").ok()
-    assert (server["version"], server["form"]) == (taskyard.__version__, build.form())
+    assert (server["version"], server["form"]) == (taskyard.__version__, metrics.form())
     assert (server["uptime"], server["durability"]) == (90, "sync")
     assert (server["jobs"], server["queues"], server["epoch"]) == (1, 1, 1)
     assert (server["accepting"], server["refusing"]) == (True, None)

@@ -14,7 +14,7 @@ from support.wire import exchange
 from taskyard.access.principal import INSPECT, Principal, Rule
 from taskyard.engine.model.job import API, NewJob, Origin, Policy
 from taskyard.journal.retention import RetentionLimits
-from taskyard.protocols.http.monitoring.event_filter import KINDS
+from taskyard.protocols.http.monitoring.events import KINDS
 
 PUSH = b'PUSH {"name":"a","queue":"q"}\n'
 

@@ -9,7 +9,7 @@ from support.simulated import SimulatedServer
 from support.wire import exchange
 
 from taskyard.journal.memory import MemoryDisk
-from taskyard.protocols.http.monitoring.health import Health
+from taskyard.protocols.http.monitoring.metrics import Health
 
 SIZE = 1 << 16
 PUSH = b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * 1000)

@@ -11,7 +11,7 @@ from support.watching import Watching, looks, names
 
 import taskyard
 from taskyard.access.principal import ANONYMOUS, Principal, Rule
-from taskyard.protocols.http.monitoring.live_head import SummarySources
+from taskyard.protocols.http.monitoring.live import SummarySources
 
 PUSH = b'PUSH {"name":"a","queue":"q"}\n'
 

@@ -13,9 +13,8 @@ from support.wire import exchange
 
 from taskyard.engine.model.job import API, NewJob, Origin, Policy
 from taskyard.engine.schedules.schedule import Schedule
-from taskyard.protocols.http.monitoring.exposition import label
-from taskyard.protocols.http.monitoring.metrics_page import MetricsPage
-from taskyard.shared.api_messages import LakeView
+from taskyard.protocols.http.monitoring.metrics import MetricsPage, label
+from taskyard.shared.api_types import LakeView
 from taskyard.shared.process import Usage, process_usage
 
 ORIGIN = Origin(API, "", "tester")

@@ -8,22 +8,23 @@ from typing import Final
 from msgspec import UNSET, UnsetType
 
 from taskyard.access.principal import ADMIN, INSPECT
-from taskyard.broker.seams import Scheduler
-from taskyard.engine.model.errors import TaskyardError
+from taskyard.broker.interfaces import Scheduler
+from taskyard.engine.model.events import TaskyardError
 from taskyard.engine.model.job import FAILED, Job
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.records.job_lifecycle import PURGED
-from taskyard.protocols.http.api.cursor import JobCursor, write_cursor
 from taskyard.protocols.http.api.jobs import cursor_after, jobs_after, start_cursor
 from taskyard.protocols.http.api.problems import (
     DISK_ERROR,
     INVALID_CURSOR,
     QUEUE_NOT_FOUND,
     ApiProblem,
+    JobCursor,
     invalid_value,
     problem_of,
+    write_cursor,
 )
-from taskyard.protocols.http.api.queues import CURSOR, LIMIT, QUEUE
+from taskyard.protocols.http.api.queues import CHUNK_JOBS, CURSOR, LIMIT, QUEUE, QueueScan
 from taskyard.protocols.http.api.views import (
     ERROR_PREVIEW_BYTES,
     error_end_location,
@@ -32,10 +33,9 @@ from taskyard.protocols.http.api.views import (
     error_view,
     job_summary_fields,
 )
-from taskyard.protocols.http.api.walk import CHUNK_JOBS, QueueScan
 from taskyard.protocols.http.call import JSON, ApiCall, Operation, QueryParameter
-from taskyard.protocols.times import format_moment
-from taskyard.shared import api_messages as messages
+from taskyard.protocols.text import format_moment
+from taskyard.shared import api_types as messages
 
 MAX_SCANNED: Final = 10_000  # most dead letters scanned in one turn
 _SAMPLE_SIZE: Final = 10

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from taskyard.access.principal import ADMIN, INSPECT
+from taskyard.broker.commit import Broker
+from taskyard.broker.interfaces import Scheduler
 from taskyard.engine.model.job import (
     DELAYED,
     FAILED,
@@ -21,13 +25,11 @@ from taskyard.engine.model.job import (
     Job,
 )
 from taskyard.engine.model.queue import Queue
-from taskyard.protocols.http.api.cursor import (
-    FinishedCursor,
-    JobCursor,
-    invalid_cursor,
-    read_cursor,
-    write_cursor,
-)
+from taskyard.engine.records.describe import describe_masked
+from taskyard.engine.records.entities import BatchRecord
+from taskyard.engine.records.job_changes import FailRecord, RetryRecord
+from taskyard.engine.records.job_lifecycle import PushRecord, Record
+from taskyard.journal.reader import ChunkPosition, JournalChunk
 from taskyard.protocols.http.api.problems import (
     DISK_ERROR,
     INVALID_CURSOR,
@@ -35,18 +37,27 @@ from taskyard.protocols.http.api.problems import (
     QUEUE_NOT_FOUND,
     WRONG_STATE,
     ApiProblem,
+    FinishedCursor,
+    JobCursor,
+    RecordCursor,
+    invalid_cursor,
+    read_cursor,
+    write_cursor,
 )
 from taskyard.protocols.http.api.queues import CURSOR, LIMIT, QUEUE, SortedQueueNames
 from taskyard.protocols.http.api.views import (
+    ERROR_PREVIEW_BYTES,
     content_view,
+    error_line_of,
     error_location,
     error_view,
     held_job_view,
     job_summary_fields,
 )
 from taskyard.protocols.http.call import JSON, ApiCall, Operation, QueryParameter, invalid_name
-from taskyard.shared import api_messages as messages
-from taskyard.shared.names import valid_name
+from taskyard.protocols.http.monitoring.events import origin_queues, remove_personal_fields
+from taskyard.shared import api_types as messages
+from taskyard.shared.text import valid_name
 
 JOB: Final = "/api/v1/jobs/{job}"
 MAX_SCANNED_QUEUES: Final = 10_000  # queues scanned for one page of leases
@@ -358,3 +369,307 @@ def cursor_after(job: Job) -> JobCursor:
 
 def jobs_after(call: ApiCall, queue: Queue, state: int, place: JobCursor, limit: int) -> list[Job]:
     return call.engine.jobs_after(queue, state, place.priority, place.position, place.id, limit)
+
+
+# The API's life of one job: what happened to it, and how it hangs together with others
+
+MAX_EVENTS: Final = 1_000  # in one answer
+MAX_CHUNKS: Final = 16  # each reads up to 4 MiB
+MAX_NODES: Final = 100
+_MAX_DROPPED_CHUNKS: Final = 3
+# cached, so that the next page need not search where the last ended
+_MAX_REMEMBERED_POSITIONS: Final = 100
+
+log = logging.getLogger("taskyard")
+
+
+class JobEventOperations:
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._waiting: deque[_EventPageReader] = deque()
+        self._is_reading = False
+        self.chunk_positions: OrderedDict[tuple[int, int], ChunkPosition] = OrderedDict()
+
+    def operations(self) -> list[Operation]:
+        return [
+            Operation(
+                method="GET",
+                pattern=JOB + "/events",
+                checks_queues_itself=True,
+                name="listJobEvents",
+                summary="What happened to a job, as far as the journal still has it",
+                action=INSPECT,
+                run=self._list,
+                query=(CURSOR,),
+                answers={200: ("A page of events, which may be empty.", messages.JobEvents)},
+                problems=(JOB_NOT_FOUND, INVALID_CURSOR, DISK_ERROR),
+            ),
+            Operation(
+                method="GET",
+                pattern=JOB + "/graph",
+                checks_queues_itself=True,
+                name="getJobGraph",
+                summary="The jobs that a job waits for, and those that wait for it",
+                action=INSPECT,
+                run=_show_graph,
+                answers={200: ("At most 100 jobs.", messages.JobGraph)},
+                problems=(JOB_NOT_FOUND,),
+            ),
+        ]
+
+    def _list(self, call: ApiCall) -> None:
+        job = call.find_job()
+        cursor = call.text("cursor")
+        reading = _EventPageReader(self, call, job, _first_seq(call.broker, job))
+        if cursor:
+            place = read_cursor(cursor, RecordCursor)
+            if place.job != job.id or place.seq > call.broker.journal.durable_seq + 1:
+                raise invalid_cursor()
+            reading.resume_at(place)
+        self._waiting.append(reading)
+        self._read_next()
+
+    def _read_next(self) -> None:
+        if self._waiting and not self._is_reading:
+            self._is_reading = True
+            self._waiting.popleft().read_chunk()
+
+    def read_chunk(self, work: JournalChunk, reading: _EventPageReader) -> None:
+        self._scheduler.run_blocking(work.run, reading.done)
+
+    def on_page_done(self) -> None:
+        self._is_reading = False
+        self._read_next()
+
+    def remember_position(self, job: int, seq: int, place: ChunkPosition) -> None:
+        self.chunk_positions[job, seq] = place
+        if len(self.chunk_positions) > _MAX_REMEMBERED_POSITIONS:
+            self.chunk_positions.popitem(last=False)
+
+
+class _EventPageReader:
+    """A page that is being read."""
+
+    def __init__(self, operations: JobEventOperations, call: ApiCall, job: Job, first: int) -> None:
+        self._operations = operations
+        self._call = call
+        self._job = job
+        self._first = first
+        self._next = first
+        self._upto = _last_seq(call.broker, job)
+        self._position: ChunkPosition | None = None
+        self._chunks = 0
+        self._dropped_chunks = 0  # chunks whose segment was removed meanwhile
+        self._events: list[dict[str, Any]] = []
+        self._has_push = False
+        self._work: JournalChunk | None = None
+
+    def resume_at(self, cursor: RecordCursor) -> None:
+        self._first = self._next = max(self._first, cursor.seq)
+        self._has_push = cursor.whole
+        self._position = self._operations.chunk_positions.get((self._job.id, self._first))
+
+    def read_chunk(self) -> None:
+        journal = self._call.broker.journal
+        self._next += journal.missed_records(self._next)
+        limit = MAX_EVENTS - len(self._events)
+        self._chunks += 1
+        self._work = JournalChunk(
+            journal.directory, self._next, self._upto, limit, self._position, self._job.id
+        )
+        self._operations.read_chunk(self._work, self)
+
+    def done(self, error: BaseException | None) -> None:
+        work = self._work
+        assert work is not None
+        self._dropped_chunks += work.segment_removed
+        if error is not None or work.damage or self._dropped_chunks > _MAX_DROPPED_CHUNKS:
+            log.error("the journal could not be read: %s", work.damage or error)
+            self._finish_page(broken=True)
+            return
+        self._add_records(work.records)
+        self._next, self._position = work.next_seq, work.position
+        full = len(self._events) >= MAX_EVENTS
+        # A page may end anywhere, but not where it began.
+        spent = self._chunks >= MAX_CHUNKS and self._next > self._first
+        if self._next <= self._upto and not full and not spent:
+            self.read_chunk()
+        else:
+            self._finish_page()
+
+    def _add_records(self, records: list[Record]) -> None:
+        salt = self._call.engine.salt
+        for record in records:
+            shown = _event_of_job(record, self._job.id, salt)
+            if shown is not None:
+                self._remove_personal_fields(record, shown)
+                self._has_push = self._has_push or isinstance(record, PushRecord)
+                self._events.append(shown)
+
+    def _remove_personal_fields(self, record: Record, shown: dict[str, Any]) -> None:
+        """Remove them, because the job may have been in a queue that the caller may not inspect."""
+        may = self._call.request.principal.may
+        if not all(may(INSPECT, queue.decode()) for queue in _origin_queues(record, self._job.id)):
+            remove_personal_fields(shown)
+
+    def _finish_page(self, broken: bool = False) -> None:
+        self._operations.on_page_done()  # whatever becomes of the answer
+        call = self._call
+        call.now = call.broker.begin_turn()
+        call.run_guarded(self._refuse if broken else self._answer)
+        call.broker.end_turn()
+
+    def _refuse(self) -> None:
+        raise ApiProblem(
+            DISK_ERROR, "The server's disk could not be read. Look at its log, then try again."
+        )
+
+    def _answer(self) -> None:
+        self._call.check_job_permission(self._job)  # it may have moved meanwhile
+        following: str | None = None
+        if self._next <= self._upto:
+            following = write_cursor(RecordCursor(self._job.id, self._next, self._has_push))
+            if self._position is not None:
+                self._operations.remember_position(self._job.id, self._next, self._position)
+        self._call.send_json(
+            200,
+            messages.JobEvents(
+                events=self._events,
+                complete=self._has_push,
+                from_seq=self._first,
+                next=following,
+            ),
+        )
+
+
+def _first_seq(broker: Broker, job: Job) -> int:
+    """Return a record that is before the job's push, and not by far.
+
+    The time when a segment was made is known roughly, so the one before it is read as well.
+    """
+    journal = broker.journal
+    base = before = journal.first_base
+    following = journal.next_base(base)
+    while following and journal.created_of(following) <= job.pushed_at:
+        before, base = base, following
+        following = journal.next_base(base)
+    return max(1, journal.first_seq_of(before))
+
+
+def _last_seq(broker: Broker, job: Job) -> int:
+    """The last one that there may be of it now."""
+    journal = broker.journal
+    if job.state != GONE or not job.finished_at:
+        return journal.durable_seq
+    base = (
+        journal.base_of(job.payload_at)
+        if job.payload_at >= journal.first_base
+        else journal.first_base
+    )
+    later = 0
+    while base:
+        if journal.created_of(base) > job.finished_at:
+            later += 1
+            if later == 2:
+                return min(journal.durable_seq, journal.first_seq_of(base) - 1)
+        base = journal.next_base(base)
+    return journal.durable_seq
+
+
+def _event_of_job(record: Record, job: int, salt: bytes) -> dict[str, Any] | None:
+    """The event, if it is one of this job."""
+    if isinstance(record, BatchRecord):
+        if job not in record.ids:
+            return None
+        found = describe_masked(salt, record)
+        at = record.ids.index(job)
+        attempt = record.attempts[at] if at < len(record.attempts) else 0
+        for name in ("ids", "queues", "counts", "attempts"):
+            found.pop(name, None)  # they are of others
+        return {**found, "id": job, "attempt": attempt}
+    if getattr(record, "id", 0) != job or not hasattr(record, "queue"):
+        return None
+    found = describe_masked(salt, record)
+    if isinstance(record, (FailRecord, RetryRecord)) and record.blob_size:
+        begin, end = record.blob[:ERROR_PREVIEW_BYTES], record.blob[-ERROR_PREVIEW_BYTES:]
+        error = found["error"] = content_view(begin, record.blob_size)
+        found["error_line"] = error_line_of(error, begin, end)
+    return found
+
+
+def _origin_queues(record: Record, job: int) -> list[bytes]:
+    """The queue in which the job was when that happened."""
+    if not isinstance(record, BatchRecord):
+        return origin_queues(record)
+    place = record.ids.index(job)
+    for queue, count in zip(record.queues, record.counts, strict=False):
+        if place < count:
+            return [queue]
+        place -= count
+    return record.queues
+
+
+# How jobs hang together
+
+
+def _show_graph(call: ApiCall) -> None:
+    job = call.find_job()
+    graph = _JobGraph(call)
+    graph.add(job, 0)
+    graph.walk(job, -1)
+    graph.walk(job, 1)
+    nodes = [
+        messages.GraphNode(
+            id=node.id,
+            queue=node.queue.name,
+            name=node.name,
+            state=STATE_NAMES[node.state],
+            level=level,
+        )
+        for node, level in graph.nodes.values()
+    ]
+    call.send_json(
+        200,
+        messages.JobGraph(
+            nodes=nodes, edges=[list(edge) for edge in sorted(graph.edges)], cut=graph.truncated
+        ),
+    )
+
+
+class _JobGraph:
+    def __init__(self, call: ApiCall) -> None:
+        self._call = call
+        self._state = call.engine.state
+        self.nodes: dict[int, tuple[Job, int]] = {}
+        self.edges: set[tuple[int, int]] = set()
+        self.truncated = False
+
+    def add(self, job: Job, level: int) -> None:
+        self.nodes[job.id] = (job, level)
+
+    def walk(self, job: Job, way: int) -> None:
+        """Go from one level to the next; half of the limit is for each direction."""
+        room = MAX_NODES // 2 if way < 0 else MAX_NODES
+        line: deque[tuple[Job, int]] = deque([(job, 0)])
+        while line:
+            here, level = line.popleft()
+            for id in self._neighbours(here, way):
+                other = self._state.live_job(id)
+                if other is None or not self._call.may_inspect(other.queue):
+                    continue
+                if id not in self.nodes:
+                    if len(self.nodes) >= room:
+                        self.truncated = True
+                        continue
+                    self.add(other, level + way)
+                    line.append((other, level + way))
+                self.edges.add((id, here.id) if way < 0 else (here.id, id))
+
+    def _neighbours(self, job: Job, way: int) -> list[int]:
+        if way > 0:
+            found = list(islice(self._state.dependents.get(job.id, ()), MAX_NODES + 1))
+        else:
+            found = sorted(job.extras.blockers) if job.extras and job.extras.blockers else []
+        if len(found) > MAX_NODES:
+            self.truncated = True
+        return found

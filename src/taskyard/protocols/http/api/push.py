@@ -15,8 +15,8 @@ import msgspec
 from msgspec import UNSET
 
 from taskyard.access.principal import PUSH
-from taskyard.broker.seams import Scheduler
-from taskyard.engine.model.errors import TransactionStepRefused, UidTaken
+from taskyard.broker.interfaces import Scheduler
+from taskyard.engine.model.events import TransactionStepRefused, UidTaken
 from taskyard.engine.model.job import (
     BACKOFF_DEFAULT,
     BACKOFF_EXPONENTIAL,
@@ -30,7 +30,7 @@ from taskyard.engine.model.job import (
     Policy,
 )
 from taskyard.engine.model.job import JSON as JSON_CONTENT
-from taskyard.engine.model.uid import derive_uid, format_uid
+from taskyard.engine.model.state import derive_uid, format_uid
 from taskyard.engine.operations.push import TransactionStep
 from taskyard.protocols.http.api.problems import (
     BAD_REQUEST,
@@ -42,8 +42,7 @@ from taskyard.protocols.http.api.problems import (
     ApiProblem,
     invalid_value,
 )
-from taskyard.protocols.http.api.queues import QUEUE
-from taskyard.protocols.http.api.walk import CHUNK_JOBS
+from taskyard.protocols.http.api.queues import CHUNK_JOBS, QUEUE
 from taskyard.protocols.http.call import (
     JSON,
     NDJSON,
@@ -53,11 +52,10 @@ from taskyard.protocols.http.call import (
     invalid_name,
     parse_uid_text,
 )
-from taskyard.protocols.jsontext import compact
-from taskyard.protocols.times import parse_time
-from taskyard.shared import api_messages as messages
-from taskyard.shared.names import valid_name
+from taskyard.protocols.text import compact, parse_time
+from taskyard.shared import api_types as messages
 from taskyard.shared.retries import DEFAULT_BACKOFF_CAP_S, DEFAULT_BACKOFF_S
+from taskyard.shared.text import valid_name
 
 MAX_LINES: Final = 10_000
 

@@ -20,9 +20,8 @@ from taskyard.engine.model.job import (
     NewJob,
     Policy,
 )
-from taskyard.engine.model.uid import format_uid
+from taskyard.engine.model.state import format_uid
 from taskyard.engine.schedules.schedule import Schedule
-from taskyard.protocols.http.api.cursor import NameCursor, read_cursor, write_cursor
 from taskyard.protocols.http.api.problems import (
     DENIED,
     INVALID_CURSOR,
@@ -30,17 +29,20 @@ from taskyard.protocols.http.api.problems import (
     SCHEDULE_NOT_FOUND,
     SCHEDULES_FULL,
     ApiProblem,
+    NameCursor,
     invalid_value,
+    read_cursor,
     schedule_not_found,
+    write_cursor,
 )
 from taskyard.protocols.http.api.push import PushOperations
 from taskyard.protocols.http.api.queues import CURSOR, LIMIT, MAX_SCANNED_QUEUES
 from taskyard.protocols.http.api.views import content_view, seconds
 from taskyard.protocols.http.call import JSON, Answers, ApiCall, Operation, invalid_name
-from taskyard.protocols.times import format_moment
-from taskyard.shared import api_messages as messages
-from taskyard.shared import api_schedule_messages as shapes
-from taskyard.shared.names import valid_name
+from taskyard.protocols.text import format_moment
+from taskyard.shared import api_types as messages
+from taskyard.shared import api_types as shapes
+from taskyard.shared.text import valid_name
 
 SCHEDULE: Final = "/api/v1/schedules/{schedule}"
 _PUSH_FIELDS: Final = (

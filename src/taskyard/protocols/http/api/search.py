@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final
 
 from taskyard.access.principal import INSPECT
-from taskyard.broker.seams import Scheduler
+from taskyard.broker.interfaces import Scheduler
 from taskyard.engine.model.job import (
     GONE,
     MAX_PRIORITY,
@@ -18,20 +18,22 @@ from taskyard.engine.model.job import (
     Job,
 )
 from taskyard.engine.model.queue import Queue
-from taskyard.protocols.http.api.cursor import (
+from taskyard.protocols.http.api.jobs import cursor_after, jobs_after, recently_finished
+from taskyard.protocols.http.api.problems import (
+    INVALID_CURSOR,
+    QUEUE_NOT_FOUND,
     FinishedCursor,
     JobCursor,
     invalid_cursor,
+    queue_not_found,
     read_cursor,
     write_cursor,
 )
-from taskyard.protocols.http.api.jobs import cursor_after, jobs_after, recently_finished
-from taskyard.protocols.http.api.problems import INVALID_CURSOR, QUEUE_NOT_FOUND, queue_not_found
 from taskyard.protocols.http.api.queues import CURSOR, STATES, SortedQueueNames
 from taskyard.protocols.http.api.views import job_summary_fields
 from taskyard.protocols.http.call import ApiCall, Operation, QueryParameter
-from taskyard.shared import api_messages
-from taskyard.shared import search_messages as messages
+from taskyard.shared import api_types
+from taskyard.shared import api_types as messages
 
 LIMIT: Final = QueryParameter(name="limit", doc="how many at most", least=1, most=200, default=50)
 CHUNK_STEPS: Final = 500  # jobs and queues in one turn
@@ -143,13 +145,13 @@ def _matches_query(call: ApiCall, job: Job) -> bool:
     )
 
 
-def _summary(call: ApiCall, job: Job) -> api_messages.JobSummary:
-    return api_messages.JobSummary(**job_summary_fields(call.engine, job, call.now))
+def _summary(call: ApiCall, job: Job) -> api_types.JobSummary:
+    return api_types.JobSummary(**job_summary_fields(call.engine, job, call.now))
 
 
 def _answer(
     call: ApiCall,
-    jobs: list[api_messages.JobSummary],
+    jobs: list[api_types.JobSummary],
     looked_at: int,
     following: JobCursor | FinishedCursor | None,
 ) -> None:
@@ -160,7 +162,7 @@ def _answer(
 def _list_gone(call: ApiCall, queue: Queue | None) -> None:
     """List jobs of the ring of finished jobs, the last first."""
     limit = call.number("limit")
-    jobs: list[api_messages.JobSummary] = []
+    jobs: list[api_types.JobSummary] = []
     looked_at = 0
     last: Job | None = None
     for job in islice(recently_finished(call), MAX_SCANNED):
@@ -216,7 +218,7 @@ class _JobSearch(_ChunkedSearch):
         self._states = [STATE_NAMES.index(state)] if state else list(STATES)
         self._limit = call.number("limit")
         self._name = call.text("name")
-        self._found: list[api_messages.JobSummary] = []
+        self._found: list[api_types.JobSummary] = []
         self._scanned_jobs = 0  # scanned
         self._steps = 0  # jobs and queues
         self._position = self._start_position()

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw
 
-from taskyard.broker.broker import Broker
+from taskyard.broker.commit import Broker
 from taskyard.engine.model.job import (
     DELAYED,
     DIALECT_NAMES,
@@ -19,11 +19,11 @@ from taskyard.engine.model.job import (
     JobExtras,
     Lease,
 )
-from taskyard.engine.model.uid import format_uid
+from taskyard.engine.model.state import format_uid
 from taskyard.engine.operations.facade import Engine
 from taskyard.engine.operations.finish import final_failure_number
-from taskyard.protocols.times import format_moment
-from taskyard.shared import api_messages as messages
+from taskyard.protocols.text import format_moment
+from taskyard.shared import api_types as messages
 from taskyard.shared.error_line import error_line, is_traceback
 
 ERROR_PREVIEW_BYTES: Final = 4096  # bytes of an error that a list shows

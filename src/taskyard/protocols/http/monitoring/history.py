@@ -9,9 +9,9 @@ from __future__ import annotations
 from array import array
 from typing import Final
 
-from taskyard.broker.seams import Scheduler
+from taskyard.broker.interfaces import Scheduler
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.structures.measures import Histogram
+from taskyard.engine.structures.statistics import Histogram
 from taskyard.protocols.http.monitoring.quantiles import quantiles
 from taskyard.protocols.http.monitoring.watch import SECOND, StatsSample, StatsSampler
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from taskyard.shared.api_messages import (
+from taskyard.shared.api_types import (
     Bytes,
     Count,
     Counters,

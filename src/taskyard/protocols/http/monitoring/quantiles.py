@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from taskyard.engine.structures.measures import Histogram
+from taskyard.engine.structures.statistics import Histogram
 
 SHARES: Final = (0.5, 0.95, 0.99)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
-from taskyard.broker.broker import Broker
-from taskyard.broker.seams import Cancellable, Scheduler
+from taskyard.broker.commit import Broker
+from taskyard.broker.interfaces import Cancellable, Scheduler
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.structures.tally import QueueTotals
+from taskyard.engine.structures.statistics import QueueTotals
 
 SECOND: Final = 1_000_000
 CHUNK_QUEUES: Final = 500  # queues in one turn

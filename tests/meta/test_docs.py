@@ -283,3 +283,17 @@ def error_texts(tree: ast.Module) -> set[str]:
             if isinstance(part, ast.Constant) and isinstance(part.value, str)
         )
     return texts - {":", ""}
+
+
+def test_the_map_of_the_code_has_every_package_and_names_what_is_there() -> None:
+    page = (DOCS / "internals" / "index.md").read_text(encoding="utf-8")
+    root = ROOT / "src" / "taskyard"
+    packages = {
+        f"{each.parent.relative_to(root)}/"
+        for each in root.rglob("__init__.py")
+        if each.parent != root
+    }
+    mapped = set(re.findall(r"^\| `([a-z_/]+/)` \|", page, re.MULTILINE))
+    assert mapped == packages
+    for name in re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", page):
+        assert (root / name).exists() or (ROOT / name).exists(), name

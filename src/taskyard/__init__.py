@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES: Final = {
-    "client.async_client": ("AsyncClient",),
-    "client.client": ("Client",),
+    "client.aio": ("AsyncClient",),
+    "client.sync": ("Client",),
     "client.errors": (
         "Claimed",
         "ClientError",
@@ -86,7 +86,7 @@ _NAMES: Final = {
         "Unavailable",
         "Untrusted",
     ),
-    "client.pushing": ("NewJob",),
+    "client.commands": ("NewJob",),
     "client.source": ("Job",),
     "client.views": (
         "DeadLetter",

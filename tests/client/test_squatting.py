@@ -13,7 +13,7 @@ from support.users import user, users_of
 import taskyard
 from taskyard import Client, NewJob
 from taskyard.access.users import save_users
-from taskyard.client import commands
+from taskyard.client import commands, feeding
 
 VICTIM = "shop", "an-honest-password"
 ATTACKER = "eve", "another-password"

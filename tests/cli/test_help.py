@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.tool import Tool
 
-from taskyard.cli import failure
+from taskyard.shared import exit_codes
 from taskyard.cli.completion import SHELLS, build_full_parser
 from taskyard.cli.main import COMMANDS
 
@@ -53,7 +53,7 @@ def test_every_command_below_has_help_and_is_in_the_page(name: str, page: str) -
 
 
 def test_all_exit_codes_are_in_the_page(page: str) -> None:
-    codes = {value for value in vars(failure).values() if isinstance(value, int)}
+    codes = {value for value in vars(exit_codes).values() if isinstance(value, int)}
     table = page.partition("## Exit codes")[2].partition("\n## ")[0]
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)} == codes
 

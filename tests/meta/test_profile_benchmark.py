@@ -15,7 +15,7 @@ OURS = "/build/taskyard__mypyc.so"
 PYTHON = "/lib/libpython3.11.so.1.0"
 KERNEL = phases.KERNEL
 MODULES = [
-    "broker.outbox",
+    "broker.replies",
     "engine.operations.facade",
     "engine.records.log",
     "journal.disk",
@@ -118,15 +118,15 @@ def test_a_wait_lasts_until_the_thread_comes_back_and_has_the_stack_it_left_with
 @pytest.mark.parametrize(
     ("symbol", "function"),
     [
-        ("CPyDef_outbox___ReplyQueue___send", "broker.outbox.ReplyQueue.send"),
-        ("CPyDef_outbox___ReplyQueue____record_timing", "broker.outbox.ReplyQueue._record_timing"),
+        ("CPyDef_replies___ReplyQueue___send", "broker.replies.ReplyQueue.send"),
+        ("CPyDef_replies___ReplyQueue____record_timing", "broker.replies.ReplyQueue._record_timing"),
         (
             "CPyPy_server___net___connection___Connection___write",
             "server.net.connection.Connection.write",
         ),
         ("CPyDef_facade___Engine___push", "engine.operations.facade.Engine.push"),
         ("CPyDef_disk____sync_directory", "journal.disk._sync_directory"),
-        ("CPyDef_outbox___ReplyQueue___send.cold", "broker.outbox.ReplyQueue.send"),
+        ("CPyDef_replies___ReplyQueue___send.cold", "broker.replies.ReplyQueue.send"),
         ("CPyList_GetItem", ""),
         ("_PyObject_Malloc", ""),
     ],
@@ -172,7 +172,7 @@ def test_the_innermost_frame_that_is_known_says_whose_time_it_is(
 def test_every_module_that_is_compiled_has_a_phase() -> None:
     modules = report.compiled_modules("compiled")
 
-    assert "broker.outbox" in modules
+    assert "broker.replies" in modules
     assert {phases.phase_of_function(f"{module}.f") for module in modules} <= set(phases.PHASES) - {
         phases.OTHER
     }

@@ -232,7 +232,7 @@ def test_a_report_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
         server.wait_for(lambda: not server.get("/api/v1/lake")[1]["making"])
         told = server.get("/api/v1/lake")[1]["report_error"]
         assert "there is no lake in" in told
-        assert server.log_text().count("a report is being written") == 1
+        assert server.log_text().count("lake report started") == 1
         assert kind_of(server.get("/api/v1/lake/jobs/1")) == (404, "job-not-found")
         assert server.stop() == 0
 

@@ -121,7 +121,7 @@ def test_one_that_fails_at_once_is_tried_again_after_growing_pauses(tmp_path: Pa
         assert (view["running"], view["pid"], view["error"]) == (False, None, why)
         # It is up for a moment each time that it is tried.
         server.wait_for(lambda: "\ntaskyard_lake_up 0\n" in metrics_of(server))
-        pauses = [entry["pause"] for entry in server.log_entries() if "pause" in entry]
+        pauses = [entry["delay"] for entry in server.log_entries() if "delay" in entry]
         assert pauses[:4] == ["0.02s", "0.04s", "0.08s", "0.1s"]
         assert server.stop() == 0
         assert not any(state_of(pid) for pid in server.starts())

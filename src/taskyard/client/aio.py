@@ -16,6 +16,7 @@ import hiredis
 from taskyard.client import api, commands
 from taskyard.client import commands as batching
 from taskyard.client.api import ApiCalls, Pages
+from taskyard.client.async_keeper import AsyncLeaseKeeper
 from taskyard.client.commands import (
     INCOMPLETE,
     Call,
@@ -47,7 +48,6 @@ from taskyard.client.errors import (
     Unavailable,
 )
 from taskyard.client.feeding import PushStream, iterate_payloads
-from taskyard.client.leases import AsyncLeaseKeeper
 from taskyard.client.retry import Backoff, CallRetry, RetryBudget, not_now_error
 from taskyard.client.source import Job
 from taskyard.client.streaming import CommandStream

@@ -1,5 +1,5 @@
 """Turns, group commit, and replies that wait for it.
 
 Knows the engine and the journal, and no protocol, socket or event loop: those come in through the
-interfaces in seams.py.
+classes in interfaces.py.
 """

@@ -1,4 +1,7 @@
-"""The interfaces to the outside: time, the event loop, a client's transport."""
+"""The interfaces to the outside: time, the event loop, a client's transport.
+
+is_fatal says after which errors the server must exit.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.model.events import TaskyardError
 
+# Time and the event loop
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Clock:
@@ -18,6 +23,29 @@ class Clock:
     def now(self) -> i64:
         """Microseconds since the Unix epoch; never less than it said before."""
         raise NotImplementedError
+
+
+class AnchoredClock(Clock):
+    """Wall time that never goes backwards: read once, and continued by the monotonic clock.
+
+    It resumes at or after the last record's time, so that records are in order of time whatever
+    happens to the machine's clock in between.
+    """
+
+    def __init__(
+        self,
+        not_before: int = 0,
+        wall: Callable[[], int] = time.time_ns,
+        monotonic: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """The two clocks of the machine give nanoseconds."""
+        self._monotonic = monotonic
+        self._wall_start_us: i64 = max(wall() // 1000, not_before)
+        self._monotonic_start_ns: i64 = monotonic()
+
+    def now(self) -> i64:
+        elapsed: i64 = self._monotonic()
+        return self._wall_start_us + (elapsed - self._monotonic_start_ns) // 1000
 
 
 class Cancellable(Protocol):
@@ -52,6 +80,9 @@ class Scheduler(Protocol):
         0, and the duration in microseconds. False if there is no such thread. One at a time.
         """
         ...
+
+
+# Clients
 
 
 class ReplySender(Protocol):
@@ -94,33 +125,7 @@ class Transport(Protocol):
         ...
 
 
-# Wall time that never goes backwards
-
-
-class AnchoredClock(Clock):
-    """Wall time read once and continued by the monotonic clock.
-
-    It resumes at or after the last record's time, so that records are in order of time whatever
-    happens to the machine's clock in between.
-    """
-
-    def __init__(
-        self,
-        not_before: int = 0,
-        wall: Callable[[], int] = time.time_ns,
-        monotonic: Callable[[], int] = time.monotonic_ns,
-    ) -> None:
-        """The two clocks of the machine give nanoseconds."""
-        self._monotonic = monotonic
-        self._wall_start_us: i64 = max(wall() // 1000, not_before)
-        self._monotonic_start_ns: i64 = monotonic()
-
-    def now(self) -> i64:
-        elapsed: i64 = self._monotonic()
-        return self._wall_start_us + (elapsed - self._monotonic_start_ns) // 1000
-
-
-# Errors after which the state in memory cannot be trusted: the server must exit and start again
+# Fatal errors
 
 # Where a change is made. The broker calls protocols as well, so it counts where nothing else does.
 _CHANGING_MODULES: Final = ("taskyard.engine.", "taskyard.journal.")
@@ -128,8 +133,13 @@ _CALLING_MODULE: Final = "taskyard.broker."
 
 
 def is_fatal(error: BaseException) -> bool:
-    """Whether the error was raised where a change may be half made. Refusals are raised before any
-    change.
+    """Whether the error was raised where a change may be half made: then the state in memory cannot
+    be trusted, and the server must exit and start again. Refusals are raised before any change.
+
+    A change has steps: a record is encoded, appended to the journal, and applied. A change that
+    breaks off in between, for lack of memory or by a mistake in the code, leaves half of it. It
+    must never be written, and nothing may be decided by it. Every change that was confirmed is on
+    disk, so the next start has all of them.
     """
     if isinstance(error, MemoryError):
         return True

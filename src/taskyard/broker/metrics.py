@@ -1,6 +1,7 @@
-"""What the server counts while it runs: plain numbers that are added to in place.
+"""What the server measures of itself while it runs: counters, slow commands, and its form.
 
-What the engine and the journal count themselves (jobs, records, bytes) is not counted again here.
+Counters are plain numbers that are added to in place. What the engine and the journal count
+themselves (jobs, records, bytes) is not counted again here.
 """
 
 from __future__ import annotations
@@ -26,6 +27,19 @@ _TIMER_SLACK_US: Final = 1_500
 # From 16 microseconds in steps of two to some 17 seconds.
 _FIRST_EXPONENT: Final = 4
 _BOUND_COUNT: Final = 21
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.limit_counters = LimitCounters()
+        self.protocols: list[ProtocolStats] = []
+        self.flush_durations = Histogram(
+            _FIRST_EXPONENT, 1, _BOUND_COUNT
+        )  # a write and the sync that follows it
+        self.loop_lag = Histogram(_FIRST_EXPONENT, 1, _BOUND_COUNT)
+
+    def add_protocol(self, stats: ProtocolStats) -> None:
+        self.protocols.append(stats)
 
 
 class CommandStats:
@@ -74,19 +88,6 @@ class LimitCounters:
         self.in_flight_bytes: i64 = 0  # bytes of commands and replies, as last measured
 
 
-class Metrics:
-    def __init__(self) -> None:
-        self.limit_counters = LimitCounters()
-        self.protocols: list[ProtocolStats] = []
-        self.flush_durations = Histogram(
-            _FIRST_EXPONENT, 1, _BOUND_COUNT
-        )  # a write and the sync that follows it
-        self.loop_lag = Histogram(_FIRST_EXPONENT, 1, _BOUND_COUNT)
-
-    def add_protocol(self, stats: ProtocolStats) -> None:
-        self.protocols.append(stats)
-
-
 class EventLoopLagProbe:
     """Measures once a second how late the event loop is."""
 
@@ -111,33 +112,19 @@ class EventLoopLagProbe:
         self.start()
 
 
-# Slow commands: the most recent ones, their number, and listeners for them
+# Slow commands
 
 MAX_KEPT: Final = 128
 
 
-class SlowCommand:
-    """Durations are in microseconds, as is the time at which it was answered."""
-
-    def __init__(
-        self, id: i64, time: i64, connection: ClientConnection, command: CommandStats, number: i64
-    ) -> None:
-        self.id = id
-        self.time = time
-        self.protocol_name = connection.protocol_name
-        self.connection_number = connection.connection_number
-        self.peer = connection.address()
-        self.command, self.queue = connection.describe_command(command)
-        self.request_id = connection.request_id(number)
-        # commands that were answered together, this one the first of them
-        self.command_count: i64 = 1
-        self.duration_us: i64 = 0
-        self.queued_us: i64 = 0  # of that, until it was its turn
-        self.processing_us: i64 = 0  # in the engine, and whatever else kept the event loop
-        self.disk_us: i64 = 0  # until what was written had been synced
-
-
 class SlowCommandLog:
+    """Keeps the most recent slow commands and their number, and calls listeners for each.
+
+    It uses times that are read anyway: at the start of a turn, before a write and after its sync.
+    So a fast command costs one comparison for all that were answered with it. What is slow is a
+    group: the first command that waited, and how many were answered together with it.
+    """
+
     def __init__(self) -> None:
         self.threshold_us: i64 = FOREVER  # microseconds from which on a command is slow
         self.count: i64 = 0  # all there were
@@ -192,12 +179,39 @@ class SlowCommandLog:
             call(slow)
 
 
-# Tells which form of the hot modules is loaded: compiled by mypyc or interpreted, and why
+class SlowCommand:
+    """Durations are in microseconds, as is the time at which it was answered."""
+
+    def __init__(
+        self, id: i64, time: i64, connection: ClientConnection, command: CommandStats, number: i64
+    ) -> None:
+        self.id = id
+        self.time = time
+        self.protocol_name = connection.protocol_name
+        self.connection_number = connection.connection_number
+        self.peer = connection.address()
+        self.command, self.queue = connection.describe_command(command)
+        self.request_id = connection.request_id(number)
+        # commands that were answered together, this one the first of them
+        self.command_count: i64 = 1
+        self.duration_us: i64 = 0
+        self.queued_us: i64 = 0  # of that, until it was its turn
+        self.processing_us: i64 = 0  # in the engine, and whatever else kept the event loop
+        self.disk_us: i64 = 0  # until what was written had been synced
+
+
+# Form of the hot modules: compiled by mypyc, or interpreted
 
 Form = Literal["compiled", "interpreted"]
 
 _REASON_FILE: Final = "not_compiled.txt"
 """Written by setup.py into a package that could not be compiled, with the reason."""
+
+
+def describe_form() -> str:
+    """The form in words, with the reason where there is one."""
+    why = not_compiled_reason()
+    return f"interpreted: {why}" if why and form() == "interpreted" else form()
 
 
 def form() -> Form:
@@ -213,9 +227,3 @@ def not_compiled_reason() -> str:
         return (Path(__file__).parent.parent / _REASON_FILE).read_text(encoding="utf-8").strip()
     except OSError:
         return ""
-
-
-def describe_form() -> str:
-    """The form in words, with the reason where there is one."""
-    why = not_compiled_reason()
-    return f"interpreted: {why}" if why and form() == "interpreted" else form()

@@ -1,4 +1,8 @@
-"""Replies of one connection, in order, each held until what it promises is on disk."""
+"""Replies of one connection, in order, each held until what it promises is on disk.
+
+ReplyQueue holds the replies that wait for what `--durability` promises, DeferredReplies those of
+clients that ask for another level.
+"""
 
 from __future__ import annotations
 
@@ -16,60 +20,6 @@ if TYPE_CHECKING:
 
 
 _WRITE_BYTES: Final = 65_536  # bytes that are gathered for one write at most
-
-
-class _ReplyGroup:
-    """Replies that are released together, since their records are written together."""
-
-    __slots__ = (
-        "arrived_at",
-        "command",
-        "command_number",
-        "count",
-        "first_reply",
-        "more_replies",
-        "next_group",
-        "position",
-        "queued_us",
-        "size",
-        "turn_started_at",
-    )
-
-    def __init__(self) -> None:
-        self.position: i64 = 0
-        self.count: i64 = 0
-        self.first_reply = b""
-        self.more_replies: list[bytes] = []  # replies after that, which most batches have none of
-        self.size: i64 = 0
-        self.next_group: _ReplyGroup | None = None
-        # Of the command that has the first of them: see slow.py.
-        self.arrived_at: i64 = 0  # when it arrived
-        self.queued_us: i64 = 0  # until its turn
-        self.turn_started_at: i64 = 0  # when the turn began in which it was answered
-        self.command_number: i64 = 0
-        self.command: CommandStats = NO_COMMAND
-
-    def add(self, reply: bytes, position: i64) -> None:
-        if position > self.position:
-            self.position = position
-        if self.count:
-            self.more_replies.append(reply)
-        else:
-            self.first_reply = reply
-        self.count += 1
-        self.size += len(reply)
-
-    def clear(self) -> None:
-        self.position = 0
-        self.first_reply = b""
-        if self.count > 1:
-            self.more_replies = []
-        self.count = 0
-        self.size = 0
-        self.next_group = None
-        self.queued_us = 0
-        self.command_number = 0
-        self.command = NO_COMMAND
 
 
 class ReplyQueue:
@@ -100,11 +50,11 @@ class ReplyQueue:
         self._closing = False
         self._drain_input = False
         self._overfull = False
-        # replies that wait for another durability level: see aside.py
+        # replies that wait for another durability level: see DeferredReplies
         self._deferred_count: i64 = 0
         self.aborted = False  # nothing that waited may be seen any more
         self.awaits_commit = False  # among those the broker checks after a commit
-        # when the last reply that waited for a slow disk was released: see convoy.py
+        # when the last reply that waited for a slow disk was released: see CommitDelay
         self.replied_at: i64 = 0
         self.returns_quickly = False  # and whether commands arrived soon after that, the last time
         self.pending_bytes: i64 = 0  # bytes of replies that wait
@@ -311,7 +261,61 @@ class ReplyQueue:
         self._transport.abort()
 
 
-# Replies that wait for a different durability level than the connection's default
+class _ReplyGroup:
+    """Replies that are released together, since their records are written together."""
+
+    __slots__ = (
+        "arrived_at",
+        "command",
+        "command_number",
+        "count",
+        "first_reply",
+        "more_replies",
+        "next_group",
+        "position",
+        "queued_us",
+        "size",
+        "turn_started_at",
+    )
+
+    def __init__(self) -> None:
+        self.position: i64 = 0
+        self.count: i64 = 0
+        self.first_reply = b""
+        self.more_replies: list[bytes] = []  # replies after that, which most batches have none of
+        self.size: i64 = 0
+        self.next_group: _ReplyGroup | None = None
+        # Of the command that has the first of them: see SlowCommandLog.
+        self.arrived_at: i64 = 0  # when it arrived
+        self.queued_us: i64 = 0  # until its turn
+        self.turn_started_at: i64 = 0  # when the turn began in which it was answered
+        self.command_number: i64 = 0
+        self.command: CommandStats = NO_COMMAND
+
+    def add(self, reply: bytes, position: i64) -> None:
+        if position > self.position:
+            self.position = position
+        if self.count:
+            self.more_replies.append(reply)
+        else:
+            self.first_reply = reply
+        self.count += 1
+        self.size += len(reply)
+
+    def clear(self) -> None:
+        self.position = 0
+        self.first_reply = b""
+        if self.count > 1:
+            self.more_replies = []
+        self.count = 0
+        self.size = 0
+        self.next_group = None
+        self.queued_us = 0
+        self.command_number = 0
+        self.command = NO_COMMAND
+
+
+# Replies that wait for another durability level
 
 
 class DurabilityWaiters:
@@ -348,7 +352,12 @@ class DurabilityWaiters:
 
 
 class DeferredReplies:
-    """Replies of one connection that wait for one durability level, in order."""
+    """Replies of one connection that wait for one durability level, in order.
+
+    Most replies wait for what `--durability` promises. Some clients ask for a reply when a record
+    is written although it is not synced, or when it is synced although no other reply waits for
+    that.
+    """
 
     def __init__(self, broker: Broker, reply_queue: ReplyQueue, waiters: DurabilityWaiters) -> None:
         self._broker = broker

@@ -1,9 +1,7 @@
-"""The queue of connections that have more commands than fit into one turn.
+"""The connections of clients, and when each of them may execute commands.
 
-A connection executes a few commands, then the next one has its turn. After some time the loop polls
-its sockets, whoever is still queued. So neither a client that sends a thousand commands at once,
-nor a thousand clients that send one each, delay all others. Connections with short commands
-overtake those with many.
+ClientConnection is what the protocols extend, TurnQueue decides which connection has the next turn,
+and RateLimiter resumes connections that have used up their commands of a second.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from taskyard.engine.model.events import JobEvent, LifecycleNotice, Waiter
 from taskyard.engine.model.job import Job
 from taskyard.engine.structures.ordered import Fifo
 
-# A client's connection as the broker sees it: one object that is notified of what happens
+# Client connections
 
 NO_COMMAND: Final = CommandStats("unknown")
 
@@ -33,7 +31,9 @@ log = logging.getLogger("taskyard")
 
 
 class ClientConnection:
-    """Base of every protocol's connection. `owner` is its number as a holder of leases."""
+    """Base of every protocol's connection: one object that is notified of what happens. `owner` is
+    its number as a holder of leases.
+    """
 
     def __init__(self, owner: i64, protocol_name: str = "") -> None:
         self.owner = owner
@@ -46,7 +46,7 @@ class ClientConnection:
         self.queued_at: i64 = 0  # when it was queued
         self.output_blocked = False  # the client does not read: no further command until `resume`
         self.queued_for_turn = False  # has commands that wait for its turn
-        self.rate_limited = False  # has used up its share of commands: see pace.py
+        self.rate_limited = False  # has used up its share of commands: see RateLimiter
         self.command_count: i64 = 0  # executed commands, the current one included
         self.on_login_lost: Callable[[], None] | None = None  # called when its login is revoked
 
@@ -157,12 +157,22 @@ class ClientConnection:
         log.info("protocol error", extra={"fields": told})
 
 
+# Turns
+
 COMMANDS_PER_TURN: Final = 16  # commands of one connection
 _ROUND_US: Final = 2_500  # microseconds
 _SHORT_COMMAND_BYTES: Final = 1024  # bytes of commands that are done before what takes many turns
 
 
 class TurnQueue:
+    """The queue of connections that have more commands than fit into one turn.
+
+    A connection executes a few commands, then the next one has its turn. After some time the loop
+    polls its sockets, whoever is still queued. So neither a client that sends a thousand commands
+    at once, nor a thousand clients that send one each, delay all others. Connections with short
+    commands overtake those with many.
+    """
+
     def __init__(self, clock: Clock, scheduler: Scheduler, slow_commands: SlowCommandLog) -> None:
         self._clock = clock
         self._scheduler = scheduler
@@ -348,13 +358,19 @@ class TurnQueue:
             self.reply_sender.mark_priority()
 
 
-# How many commands a second a connection may execute
+# Rate limits
 
 _RETRY_US: Final = 10_000  # microseconds between two checks of those that wait
 _SECOND_US: Final = 1_000_000
 
 
 class RateLimiter:
+    """Limits how many commands a second a connection may execute.
+
+    A connection that has used up its tokens waits for new ones: nothing is refused, and what it
+    sends meanwhile stays in its socket. One timer serves all connections that wait.
+    """
+
     def __init__(self, clock: Clock, scheduler: Scheduler) -> None:
         self.commands_per_second: i64 = 0  # commands a second; 0: no limit
         self.delay_count: i64 = 0  # how often a connection had to wait

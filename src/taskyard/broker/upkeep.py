@@ -1,8 +1,7 @@
-"""Schedules compaction: a little between turns, as much as new records make necessary.
+"""Looks after the journal between turns: compaction, retention, and disk space.
 
-Under load, each new byte adds to an allowance, so that compaction keeps up without taking more than
-its share. When the server is idle it continues by itself, in steps short enough that no client
-waits.
+journal/compaction.py says what a pass of compaction does, and which segments readers keep; this
+module decides when that happens, and runs off the loop what waits for the disk.
 """
 
 from __future__ import annotations
@@ -24,12 +23,21 @@ if TYPE_CHECKING:
     from taskyard.broker.commit import Broker
 
 
+# Compaction
+
 _STEP_BYTES: Final = 131_072  # bytes of snapshots in one step
 _MIN_STEP_BYTES: Final = 16_384  # below that it is not worth a turn
 _IDLE_PAUSE_US: Final = 5_000  # microseconds between steps while nothing else happens
 
 
 class CompactionScheduler:
+    """Schedules compaction: a little between turns, as much as new records make necessary.
+
+    Under load, each new byte adds to an allowance, so that compaction keeps up without taking more
+    than its share. When the server is idle it continues by itself, in steps short enough that no
+    client waits.
+    """
+
     def __init__(self, broker: Broker, compactor: Compactor, scheduler: Scheduler) -> None:
         self.compactor = compactor
         self._broker = broker
@@ -135,10 +143,6 @@ class CompactionScheduler:
             self._schedule_step()
 
 
-def _error_text(error: BaseException | None) -> str:
-    return "" if error is None else str(error) or repr(error)
-
-
 class _SegmentReadTask:
     def __init__(self, upkeep: CompactionScheduler, read: SegmentScanRead) -> None:
         self._compaction = upkeep
@@ -163,10 +167,20 @@ class _BlobReadTask:
         self._compaction.on_blobs_read(self._read, error)
 
 
-# When segments that no replay needs are removed
+def _error_text(error: BaseException | None) -> str:
+    return "" if error is None else str(error) or repr(error)
+
+
+# Retention of segments
 
 
 class JournalRetention:
+    """Removes segments that no replay needs: at once, unless a journal reader still needs them.
+
+    The plan is made again when the replay start has moved, when a reader has, and when a lease or a
+    segment's age ends.
+    """
+
     def __init__(self, broker: Broker, limits: RetentionLimits, scheduler: Scheduler) -> None:
         self.limits = limits
         self.plan_count: i64 = 0  # how often what is kept was worked out
@@ -251,12 +265,17 @@ class JournalRetention:
                     call(reader.name, missed)
 
 
-# Disk space: prepares the next segment in time, removes old ones, and reports when space is short
+# Disk space
 
 _RETRY_US: Final = 1_000_000  # microseconds between two checks whether the disk has space again
 
 
 class DiskSpaceMonitor:
+    """Prepares the next segment in time, removes old ones, and reports when space is short.
+
+    All of that runs off the loop. While something waits for space, it is checked from time to time.
+    """
+
     def __init__(self, broker: Broker, scheduler: Scheduler) -> None:
         self._broker = broker
         self._scheduler = scheduler

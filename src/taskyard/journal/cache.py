@@ -1,9 +1,7 @@
 """Journal bytes in memory, within a budget, so that payloads need not be read back.
 
-Blocks are aligned to the start of their segment. The tail block is filled as frames are written;
-older blocks stay until space is needed; the one that was used longest ago is dropped first. Blocks
-that were read ahead are kept apart until they are used: nothing drives them out before. Nothing
-here knows of jobs: requests are for bytes at a position.
+RecentFrames has the last frames, BlockCache the blocks before them, and DiskReads reads what is in
+neither. Nothing here knows of jobs: requests are for bytes at a position.
 """
 
 from __future__ import annotations
@@ -20,25 +18,21 @@ from mypy_extensions import i64, mypyc_attr
 from taskyard.journal.disk import Disk, File
 from taskyard.journal.format import segment_name
 
+# Blocks
+
 BLOCK_BYTES: Final = 256 * 1024
 _SHIFT: Final = 18
 _MIN_BLOCKS: Final = 4  # blocks
 _IDLE_STEPS: Final = 16  # steps of others after which a sequential reader may have stopped
 
 
-@mypyc_attr(acyclic=True)
-class _ReadAheadBlock:
-    """A block that was read ahead, and when, in steps of all sequential readers."""
-
-    __slots__ = ("block", "since")
-
-    def __init__(self, block: mmap, since: i64) -> None:
-        self.block = block
-        self.since = since
-
-
 class BlockCache:
     """Blocks of the journal in memory.
+
+    Blocks are aligned to the start of their segment. The tail block is filled as frames are
+    written; older blocks stay until space is needed; the one that was used longest ago is dropped
+    first. Blocks that were read ahead are kept apart until they are used: nothing drives them out
+    before.
 
     The memory of a block is used again for others, so every read returns a copy. If blocks were
     freed and made anew, some of them by the threads that read, the process would hold about twice
@@ -219,6 +213,17 @@ class BlockCache:
         return b"".join(parts)
 
 
+@mypyc_attr(acyclic=True)
+class _ReadAheadBlock:
+    """A block that was read ahead, and when, in steps of all sequential readers."""
+
+    __slots__ = ("block", "since")
+
+    def __init__(self, block: mmap, since: i64) -> None:
+        self.block = block
+        self.since = since
+
+
 def new_block() -> mmap:
     """Return memory for a block, whose pages are made as they are written to.
 
@@ -233,7 +238,7 @@ def block_start(base: i64, at: i64) -> i64:
     return base + (((at - base) >> _SHIFT) << _SHIFT)
 
 
-# The last frames as they were written, so that the payload of a recent push needs no lookup
+# Recent frames
 
 _MAX_FRAMES: Final = 32
 _MAX_BYTES: Final = 4 * 1_048_576
@@ -241,17 +246,13 @@ _BUDGET_SHARE: Final = 16
 
 
 @mypyc_attr(acyclic=True)
-class _FrameBody:
-    __slots__ = ("at", "data", "end")
-
-    def __init__(self, at: i64, data: bytes) -> None:
-        self.at = at
-        self.data = data
-        self.end: i64 = at + len(data)
-
-
-@mypyc_attr(acyclic=True)
 class RecentFrames:
+    """The last frames as they were written, so that the payload of a recent push needs no lookup.
+
+    Most jobs are fetched soon after their push. A slice of the bytes that were written is one copy;
+    the cache, which has blocks, needs three steps and two copies for the same.
+    """
+
     __slots__ = ("_bodies", "_limit", "_size")
 
     def __init__(self, budget: i64) -> None:
@@ -284,62 +285,17 @@ class RecentFrames:
         return None
 
 
-# Finds sequential readers of the journal, and how far to read ahead of them
-
-MAX_WINDOW_BLOCKS: Final = 16  # blocks that are read ahead at most
-_MAX_READERS: Final = 16  # places that are remembered
-_MIN_STEPS: Final = 3  # from block to block: fewer happen by chance
-
-
 @mypyc_attr(acyclic=True)
-class SequentialReader:
-    __slots__ = ("requested_end", "steps")
+class _FrameBody:
+    __slots__ = ("at", "data", "end")
 
-    def __init__(self) -> None:
-        self.steps: i64 = 0  # how often it used the next block
-        self.requested_end: i64 = 0  # position up to which its blocks were requested
-
-    def window_blocks(self) -> i64:
-        """How many blocks to have in advance: twice as many with each step, none at first."""
-        over = self.steps - _MIN_STEPS
-        if over < 0:
-            return 0
-        return min(MAX_WINDOW_BLOCKS, i64(2) << min(over, i64(8)))
+    def __init__(self, at: i64, data: bytes) -> None:
+        self.at = at
+        self.data = data
+        self.end: i64 = at + len(data)
 
 
-class SequentialReaders:
-    __slots__ = ("_by_end", "steps")
-
-    def __init__(self) -> None:
-        self.steps: i64 = 0  # of all readers, as a measure of age
-        # By the end of the last block each has used; the one that was met last is at the end.
-        self._by_end: OrderedDict[int, SequentialReader] = OrderedDict()
-
-    def on_block_used(self, start: i64, end: i64, last_end: i64) -> SequentialReader:
-        """Note a read in the block from `start` to `end`.
-
-        `last_end` is where the last block ends that the read reaches into. A large blob is one
-        step, because its blocks say nothing of what is behind it.
-        """
-        streams = self._by_end
-        stream = streams.pop(start, None)
-        if stream is not None:
-            stream.steps += 1
-            self.steps += 1
-        else:
-            stream = streams.pop(end, None)
-            if stream is None:
-                stream = SequentialReader()
-            elif last_end > end:
-                stream.steps += 1
-                self.steps += 1
-        streams[last_end] = stream
-        if len(streams) > _MAX_READERS:
-            streams.popitem(last=False)
-        return stream
-
-
-# Blobs that are on disk only: read off the loop, and ahead of sequential readers
+# Reads from disk
 
 MAX_READS: Final = 4  # at a time: each takes a thread
 MAX_READS_AHEAD: Final = 2  # of them for blocks without a request yet
@@ -348,89 +304,14 @@ _MAX_BLOCKS_PER_READ: Final = 4  # blocks that are read in one go
 OnRead = Callable[[bytes | None], None]
 
 
-class DiskRead:
-    """Some blocks in a row, of one segment."""
-
-    __slots__ = (
-        "_base",
-        "_directory",
-        "ahead",
-        "at",
-        "blocks",
-        "count",
-        "end",
-        "read_count",
-        "wanted",
-    )
-
-    def __init__(self, directory: Disk, base: i64, end: i64, at: i64, ahead: bool) -> None:
-        self.at = at  # of the first block
-        self.count: i64 = 1
-        self.end = end  # of the segment
-        self.blocks: list[mmap] = []  # to be filled
-        self.read_count: i64 = 0  # how many of them were
-        self.ahead = ahead  # when it was planned, there was no request for it
-        self.wanted = not ahead  # but now there is
-        self._directory = directory
-        self._base = base
-
-    def may_append(self, base: i64, at: i64) -> bool:
-        """Whether the block at `at` is the next one of this segment, and may be read with it."""
-        return (
-            base == self._base
-            and at == self.at + self.count * BLOCK_BYTES
-            and self.count < _MAX_BLOCKS_PER_READ
-        )
-
-    def run(self) -> None:
-        """May run in another thread."""
-        # By its name: no file needs to stay open for this, and none is closed under a thread.
-        file = self._directory.view(segment_name(self._base))
-        try:
-            for block in self.blocks:
-                self._read(file, self.at + self.read_count * BLOCK_BYTES, block)
-                self.read_count += 1
-        finally:
-            file.close()
-
-    def _read(self, file: File, at: i64, block: mmap) -> None:
-        size = min(BLOCK_BYTES, self.end - at)
-        if file.read_into(at - self._base, memoryview(block)[:size]) < size:
-            raise OSError(errno.EIO, f"{segment_name(self._base)} is shorter than it was")
-
-
-class ReadRequest:
-    """A request that waits for bytes."""
-
-    __slots__ = ("at", "data", "first", "is_done", "missing", "on_done", "parts", "size")
-
-    def __init__(self, first: i64, at: i64, size: i64, on_done: OnRead) -> None:
-        self.first = first  # where its first block begins
-        self.at = at
-        self.size = size
-        self.on_done = on_done
-        self.is_done = False
-        self.data: bytes | None = None  # when it is over; None: the disk could not be read
-        self.parts: list[bytes | None] = []  # one for each block; None: it must be read
-        self.missing: i64 = 0  # how many of those
-
-    def copy_from(self, block_at: i64, block: mmap) -> None:
-        """Copy what it needs of this block."""
-        start = max(self.at - block_at, i64(0))
-        end = min(self.at + self.size - block_at, BLOCK_BYTES)
-        self.parts[(block_at - self.first) // BLOCK_BYTES] = block[start:end]
-        self.missing -= 1
-
-    def finish_if_complete(self) -> bool:
-        """Whether nothing is missing any more; then it is over."""
-        if self.missing:
-            return False
-        self.is_done = True
-        self.data = b"".join([part for part in self.parts if part is not None])
-        return True
-
-
 class DiskReads:
+    """Blobs that are on disk only: read off the loop, and ahead of sequential readers.
+
+    Only bookkeeping: a thread runs what `next_read` returns, then `on_read_done` returns the
+    requests that are complete. A block for several requests is read once; requested reads go before
+    reads ahead, and only a few run at a time.
+    """
+
     def __init__(self, directory: Disk, bases: list[int], cache: BlockCache) -> None:
         self.queued: i64 = 0  # reads that were not given out yet
         self._directory = directory
@@ -644,3 +525,147 @@ class DiskReads:
         if base == bases[-1]:
             return self._cache.tail_at + self._cache.tail_size
         return bases[bisect_right(bases, base)]
+
+
+class DiskRead:
+    """Some blocks in a row, of one segment."""
+
+    __slots__ = (
+        "_base",
+        "_directory",
+        "ahead",
+        "at",
+        "blocks",
+        "count",
+        "end",
+        "read_count",
+        "wanted",
+    )
+
+    def __init__(self, directory: Disk, base: i64, end: i64, at: i64, ahead: bool) -> None:
+        self.at = at  # of the first block
+        self.count: i64 = 1
+        self.end = end  # of the segment
+        self.blocks: list[mmap] = []  # to be filled
+        self.read_count: i64 = 0  # how many of them were
+        self.ahead = ahead  # when it was planned, there was no request for it
+        self.wanted = not ahead  # but now there is
+        self._directory = directory
+        self._base = base
+
+    def may_append(self, base: i64, at: i64) -> bool:
+        """Whether the block at `at` is the next one of this segment, and may be read with it."""
+        return (
+            base == self._base
+            and at == self.at + self.count * BLOCK_BYTES
+            and self.count < _MAX_BLOCKS_PER_READ
+        )
+
+    def run(self) -> None:
+        """May run in another thread."""
+        # By its name: no file needs to stay open for this, and none is closed under a thread.
+        file = self._directory.view(segment_name(self._base))
+        try:
+            for block in self.blocks:
+                self._read(file, self.at + self.read_count * BLOCK_BYTES, block)
+                self.read_count += 1
+        finally:
+            file.close()
+
+    def _read(self, file: File, at: i64, block: mmap) -> None:
+        size = min(BLOCK_BYTES, self.end - at)
+        if file.read_into(at - self._base, memoryview(block)[:size]) < size:
+            raise OSError(errno.EIO, f"{segment_name(self._base)} is shorter than it was")
+
+
+class ReadRequest:
+    """A request that waits for bytes."""
+
+    __slots__ = ("at", "data", "first", "is_done", "missing", "on_done", "parts", "size")
+
+    def __init__(self, first: i64, at: i64, size: i64, on_done: OnRead) -> None:
+        self.first = first  # where its first block begins
+        self.at = at
+        self.size = size
+        self.on_done = on_done
+        self.is_done = False
+        self.data: bytes | None = None  # when it is over; None: the disk could not be read
+        self.parts: list[bytes | None] = []  # one for each block; None: it must be read
+        self.missing: i64 = 0  # how many of those
+
+    def copy_from(self, block_at: i64, block: mmap) -> None:
+        """Copy what it needs of this block."""
+        start = max(self.at - block_at, i64(0))
+        end = min(self.at + self.size - block_at, BLOCK_BYTES)
+        self.parts[(block_at - self.first) // BLOCK_BYTES] = block[start:end]
+        self.missing -= 1
+
+    def finish_if_complete(self) -> bool:
+        """Whether nothing is missing any more; then it is over."""
+        if self.missing:
+            return False
+        self.is_done = True
+        self.data = b"".join([part for part in self.parts if part is not None])
+        return True
+
+
+# Sequential readers
+
+MAX_WINDOW_BLOCKS: Final = 16  # blocks that are read ahead at most
+_MAX_READERS: Final = 16  # places that are remembered
+_MIN_STEPS: Final = 3  # from block to block: fewer happen by chance
+
+
+class SequentialReaders:
+    """Finds sequential readers of the journal, and how far to read ahead of them.
+
+    A sequential reader is a series of requests that go from block to block. It is known by where
+    its last block ends: the next one begins there, in the next segment too. Nothing here knows what
+    is in memory.
+    """
+
+    __slots__ = ("_by_end", "steps")
+
+    def __init__(self) -> None:
+        self.steps: i64 = 0  # of all readers, as a measure of age
+        # By the end of the last block each has used; the one that was met last is at the end.
+        self._by_end: OrderedDict[int, SequentialReader] = OrderedDict()
+
+    def on_block_used(self, start: i64, end: i64, last_end: i64) -> SequentialReader:
+        """Note a read in the block from `start` to `end`.
+
+        `last_end` is where the last block ends that the read reaches into. A large blob is one
+        step, because its blocks say nothing of what is behind it.
+        """
+        streams = self._by_end
+        stream = streams.pop(start, None)
+        if stream is not None:
+            stream.steps += 1
+            self.steps += 1
+        else:
+            stream = streams.pop(end, None)
+            if stream is None:
+                stream = SequentialReader()
+            elif last_end > end:
+                stream.steps += 1
+                self.steps += 1
+        streams[last_end] = stream
+        if len(streams) > _MAX_READERS:
+            streams.popitem(last=False)
+        return stream
+
+
+@mypyc_attr(acyclic=True)
+class SequentialReader:
+    __slots__ = ("requested_end", "steps")
+
+    def __init__(self) -> None:
+        self.steps: i64 = 0  # how often it used the next block
+        self.requested_end: i64 = 0  # position up to which its blocks were requested
+
+    def window_blocks(self) -> i64:
+        """How many blocks to have in advance: twice as many with each step, none at first."""
+        over = self.steps - _MIN_STEPS
+        if over < 0:
+            return 0
+        return min(MAX_WINDOW_BLOCKS, i64(2) << min(over, i64(8)))

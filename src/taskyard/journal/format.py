@@ -1,11 +1,27 @@
-"""Frames: the unit that is written, checked and applied as a whole.
+"""The format of the journal on disk: segments, and the frames in them.
 
-Header, 40 bytes, little endian; then the records:
+A frame is the unit that is written, checked and applied as a whole. Header, 40 bytes, little
+endian; then the records:
 
     u32 length of the records | u32 crc32c | u64 first sequence number | u32 count | u32 reserved, 0
     u64 salt of the segment | u64 last sequence number known durable when this was written
 
 The checksum is over everything but itself. A length of 0 is the end of what was written.
+
+A segment is a file of the journal. All positions of a journal are one space of bytes. A segment
+covers [base, base + its length), header included, and the next one begins exactly where it ends, so
+a position is an offset in one file. Header, 128 bytes, little endian:
+
+    8 magic | u32 format version | u32 size of this header | 16 timeline id | i64 base
+    u64 first sequence number | u64 salt | i64 created | u64 last sequence number known durable
+    i64 recovery base | i64 retention base | u32 1 if recycled | reserved, 0
+    u32 crc32c of all before it
+
+Whatever else a later format changes, it keeps the magic, the version, the base and the checksum
+where they are, so that every older version can tell it from a damaged one.
+
+The recovery base is where replay starts, the retention base where kept segments begin: both 0 until
+compaction and retention write them.
 """
 
 from __future__ import annotations
@@ -22,6 +38,8 @@ from taskyard.engine.records.wire import put_u32
 from taskyard.engine.structures.index import REGION_BYTES
 from taskyard.journal.disk import Disk, File
 from taskyard.journal.errors import JournalTooNew
+
+# Frames
 
 FRAME_HEADER_BYTES: Final = 40
 MAX_BODY_BYTES: Final = 0x7FFF_FFFF
@@ -173,6 +191,25 @@ def torn_end(content: SegmentBytes, start: i64, salt: i64) -> i64:
     return min(offset + FRAME_HEADER_BYTES + _u32(content.data, offset), content.size)
 
 
+def record_starts(data: bytes, at: int, end: int) -> bytes:
+    """The offsets of all records from `data[at]` to `data[end]`, 8 bytes each, little endian.
+
+    This is the one loop over a journal that must take one record at a time. Plain integers:
+    conversions to i64 took half of the time of the interpreted form.
+    """
+    out = BytesWriter()
+    last = end - 6  # where there is space for a size, a kind and a version
+    while at <= last:
+        size: int = read_i32_le(data, at)
+        write_i64_le(out, at)
+        if size < 2:
+            raise CorruptRecord(f"a record of {size} bytes does not fit at byte {at}")
+        at += 4 + size
+    if at != end:
+        raise CorruptRecord(f"no record ends at byte {end}, where the records should")
+    return out.getvalue()
+
+
 def _extend(crc: int, data: bytes, start: i64, end: i64) -> i64:
     """Continue the checksum over a part of `data`, which is copied in small pieces.
 
@@ -189,7 +226,7 @@ def _u32(data: bytes, at: i64) -> i64:
     return value if value >= 0 else value + (1 << 32)
 
 
-# Segments: the files of the journal, and how their positions follow one another
+# Segments
 
 SEGMENT_HEADER_BYTES: Final = 128
 FORMAT_VERSION: Final = 1
@@ -364,33 +401,16 @@ def read_segment(directory: Disk, name: str) -> SegmentBytes:
         file.close()
 
 
-# Where the records of a frame begin: the one loop over a journal that must take one at a time
-
-
-def record_starts(data: bytes, at: int, end: int) -> bytes:
-    """The offsets of all records from `data[at]` to `data[end]`, 8 bytes each, little endian.
-
-    Plain integers: conversions to i64 took half of the time of the interpreted form.
-    """
-    out = BytesWriter()
-    last = end - 6  # where there is space for a size, a kind and a version
-    while at <= last:
-        size: int = read_i32_le(data, at)
-        write_i64_le(out, at)
-        if size < 2:
-            raise CorruptRecord(f"a record of {size} bytes does not fit at byte {at}")
-        at += 4 + size
-    if at != end:
-        raise CorruptRecord(f"no record ends at byte {end}, where the records should")
-    return out.getvalue()
-
-
-# Where frames begin, roughly: enough to read a part of a segment without all that is before it
+# Index of frames
 
 
 @mypyc_attr(acyclic=True)
 class FrameIndex:
-    """For each region of positions, the first frame that reaches into it, if only with its end."""
+    """Where frames begin, roughly: enough to read a part of a segment without all that is before
+    it.
+
+    For each region of positions it has the first frame that reaches into it, if only with its end.
+    """
 
     __slots__ = ("_last_region", "_starts")
 

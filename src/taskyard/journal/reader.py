@@ -1,7 +1,7 @@
-"""Records out of a journal's files, without a server and without applying them.
+"""Reads a journal without applying its records.
 
-For dumps, checks and readers of events. It may read beside a server that writes: then it gives
-only what the files themselves say is durable.
+JournalReader needs no server, JournalChunk reads old records for the server's own listeners, and
+SegmentRead reads the bytes of a segment for readers elsewhere.
 """
 
 from __future__ import annotations
@@ -36,24 +36,20 @@ from taskyard.journal.format import (
 from taskyard.journal.recovery import highest_durable_behind, highest_durable_in
 from taskyard.journal.writer import Journal
 
+# Records of the files
+
 _NO_END: Final = 0x7FFF_FFFF_FFFF_FFFF
 _MAX_ATTEMPTS: Final = 3  # at a frame that may just be being written, until it counts as damaged
 
 
-@mypyc_attr(acyclic=True)
-class JournalEntry:
-    """A record and where it stands. `record.blob_at` is its blob's own position."""
-
-    __slots__ = ("position", "record", "seq")
-
-    def __init__(self, seq: i64, position: i64, record: Record) -> None:
-        self.seq = seq
-        self.position = position
-        self.record = record
-
-
 class JournalReader:
-    """Reads the directory as it was when the reader was made, and what is written after that."""
+    """Reads records out of a journal's files, without a server: for dumps, checks and readers of
+    events.
+
+    It reads the directory as it was when the reader was made, and what is written after that. It
+    may read beside a server that writes: then it gives only what the files themselves say is
+    durable.
+    """
 
     def __init__(self, directory: Disk, blobs: bool = False, live: bool = False) -> None:
         """`blobs`: with the records' blobs. `live`: a server may be writing it now."""
@@ -236,29 +232,32 @@ class JournalReader:
         return entries
 
 
-# Old records of a journal that is being written, read a chunk at a time, off the loop
+@mypyc_attr(acyclic=True)
+class JournalEntry:
+    """A record and where it stands. `record.blob_at` is its blob's own position."""
+
+    __slots__ = ("position", "record", "seq")
+
+    def __init__(self, seq: i64, position: i64, record: Record) -> None:
+        self.seq = seq
+        self.position = position
+        self.record = record
+
+
+# Chunks of records beside the writer
 
 _READ_BYTES: Final = 262_144  # read at once; a frame that is longer is read whole
 _MAX_BYTES_READ: Final = 4 * 1_048_576
 
 
-class ChunkPosition:
-    """Where the frame begins that record `seq` is in or behind."""
-
-    __slots__ = ("base", "offset", "salt", "seq")
-
-    def __init__(self, base: i64, salt: i64, offset: i64, seq: i64) -> None:
-        self.base = base
-        self.salt = salt
-        self.offset = offset
-        self.seq = seq  # the first record of that frame
-
-    def is_for(self, header: SegmentHeader, seq: i64) -> bool:
-        return self.base == header.base and self.salt == header.salt and self.seq <= seq
-
-
 class JournalChunk:
-    """To be run in a thread; then `records` and `next_seq` say what was found."""
+    """Reads a chunk of old records of a journal that is being written, off the loop.
+
+    The server itself reads here, for listeners that want past events: it knows what is durable. A
+    chunk is bounded in records and in bytes read, and says where the next one continues, so that
+    nothing has to stay open or in memory between two of them. To be run in a thread; then `records`
+    and `next_seq` say what was found.
+    """
 
     def __init__(
         self,
@@ -380,12 +379,27 @@ class JournalChunk:
             raise JournalCorrupt(name, offset, seq, "no intact frame stands there")
 
 
-# The journal's files for readers elsewhere: which segments there are, and bytes of one
+class ChunkPosition:
+    """Where the frame begins that record `seq` is in or behind."""
+
+    __slots__ = ("base", "offset", "salt", "seq")
+
+    def __init__(self, base: i64, salt: i64, offset: i64, seq: i64) -> None:
+        self.base = base
+        self.salt = salt
+        self.offset = offset
+        self.seq = seq  # the first record of that frame
+
+    def is_for(self, header: SegmentHeader, seq: i64) -> bool:
+        return self.base == header.base and self.salt == header.salt and self.seq <= seq
+
+
+# Bytes of durable segments
 
 
 @mypyc_attr(acyclic=True)
 class DurableSegment:
-    """What is durable of one segment."""
+    """What is durable of one segment: only whole frames, whatever replies wait for."""
 
     __slots__ = ("base", "created", "first_seq", "last_seq", "size", "timeline")
 
@@ -433,7 +447,8 @@ def durable_segment(journal: Journal, base: i64) -> DurableSegment | None:
 class SegmentRead:
     """Bytes of a segment: `run` may run in another thread, then `data` has them.
 
-    Without data `segment_removed` is set, or the disk could not be read.
+    Without data `segment_removed` is set, or the disk could not be read. A segment may be removed,
+    and its file used again for another one, while it is read: then nothing of it is returned.
     """
 
     __slots__ = ("_directory", "_end", "_segment", "_start", "data", "segment_removed")

@@ -1,8 +1,9 @@
-"""Makes a damaged journal usable again: all before the damage stays, the remainder is moved aside.
+"""Makes a damaged journal usable again, and counts what is in its segments.
 
-Nothing is deleted. The journal gets a new timeline, because sequence numbers of lost records are
-used again. If a repair is stopped at any point, it can be run again. See closing.py for a journal
-whose beginning compaction has removed and whose checkpoint the damage took.
+All before the damage stays, the remainder is moved aside. Nothing is deleted. The journal gets a
+new timeline, because sequence numbers of lost records are used again. If a repair is stopped at any
+point, it can be run again. See CheckpointPlan for a journal whose beginning compaction has removed
+and whose checkpoint the damage took.
 """
 
 from __future__ import annotations
@@ -71,212 +72,7 @@ from taskyard.journal.recovery import (
 )
 from taskyard.journal.segments import AT_ONCE, remove_if_exists
 
-# Makes a journal start again whose beginning was removed, and whose checkpoint is lost
-
-
-class CheckpointPlan:
-    """Where a journal that was cut can begin, and what is known then."""
-
-    def __init__(self, start: i64, partial: bool) -> None:
-        self.start = start
-        self.partial = partial  # something may have lived that is not known any more
-        self.begins_in_retained = False  # it begins in what was retained for readers
-        self.jobs: i64 = 0  # that are known
-        # jobs that compaction has counted behind the cut; -1: unreadable
-        self.counted_jobs: i64 = -1
-        self.epoch: i64 = 0  # the last that any record speaks of
-        self.next_id: i64 = 1  # higher than any id in any record
-        self.last_kept: i64 = 0  # the last record before the cut
-
-
-def plan_checkpoint(
-    directory: Disk, identity: Identity, recovery: Recovery, end: i64, last_kept: i64
-) -> CheckpointPlan:
-    """Plan how to begin where `recovery` could not: all from its base up to `end` is intact."""
-    for header in recovery.retained:
-        tried = _replay(directory, identity, header.base)
-        # Where the damage took the first header, nothing says which record was the next.
-        if tried.end == end and (not recovery.segments or tried.next_seq == last_kept + 1):
-            closing = _plan_from(directory, identity, tried)
-            closing.begins_in_retained = True
-            return closing
-    closing = _plan_from(directory, identity, recovery)
-    closing.last_kept = last_kept
-    return closing
-
-
-def _replay(directory: Disk, identity: Identity, start: i64) -> Recovery:
-    recovery = Recovery(directory, identity, State(EngineSettings()))
-    recovery.forced_start = start
-    with contextlib.suppress(JournalCorrupt):  # it replays as far as it can
-        recovery.run()
-    return recovery
-
-
-def _plan_from(directory: Disk, identity: Identity, recovery: Recovery) -> CheckpointPlan:
-    state = recovery.state
-    closing = CheckpointPlan(recovery.replay_start, state.is_partial_replay)
-    closing.jobs = state.entity_counts()[0]
-    closing.last_kept = recovery.next_seq - 1
-    closing.epoch = state.epoch
-    closing.next_id = state.next_id
-    if state.is_partial_replay:
-        # A repair that was stopped may have moved away the records with these numbers.
-        closing.epoch = max(closing.epoch, identity.extent.epoch)
-        closing.next_id = max(closing.next_id, identity.extent.next_id)
-        for name in segment_names(directory):
-            if base_of(name) >= recovery.replay_start:
-                _raise_ids_and_epoch(directory, name, closing)
-    return closing
-
-
-def _raise_ids_and_epoch(directory: Disk, name: str, closing: CheckpointPlan) -> None:
-    """Ids and epochs must not be given a second time, if only what is lost speaks of them."""
-    content = read_segment(directory, name)
-    salt = _salt_of(content)
-    if not salt:
-        return
-    decoder = Decoder(blobs=False)
-    end = written_end(content, 0)
-    for frame in frames_behind(content, SEGMENT_HEADER_BYTES, end, salt):
-        for record in _readable_records(decoder, content.data, frame):
-            if isinstance(record, BootRecord):
-                closing.epoch = max(closing.epoch, record.epoch)
-                closing.next_id = max(closing.next_id, record.next_id)
-            elif isinstance(record, Checkpoint):
-                closing.epoch = max(closing.epoch, record.epoch)
-                closing.next_id = max(closing.next_id, record.next_id)
-                closing.counted_jobs = record.counts[0]
-            elif isinstance(
-                record, (PushRecord, LeaseRecord, FinishRecord, JobRecord, JobSnapshot)
-            ):
-                closing.next_id = max(closing.next_id, record.id + 1)
-
-
-def _readable_records(decoder: Decoder, data: bytes, frame: Frame) -> list[Record]:
-    """The records of a frame, up to one that makes no sense: it may be the damage itself."""
-    found: list[Record] = []
-    at = frame.body
-    with contextlib.suppress(CorruptRecord):
-        while at < frame.end:
-            found.append(decoder.read(data, at, 0))
-            at = decoder.next_at
-    return found
-
-
-def _salt_of(content: SegmentBytes) -> i64:
-    """The salt of a segment's frames; 0: nothing intact says it."""
-    try:
-        return parse_header(content).salt
-    except BadHeader:
-        return salt_at(content, SEGMENT_HEADER_BYTES) if is_first_frame_intact(content) else i64(0)
-
-
-def last_checkpoint_base(directory: Disk, after: i64) -> i64:
-    """Return the highest base in any record that can be read behind a position; 0: none."""
-    found: i64 = 0
-    names = segment_names(directory)
-    decoder = Decoder(blobs=False)
-    for name in names:
-        if base_of(name) < after:
-            continue
-        content = read_segment(directory, name)
-        try:
-            header = parse_header(content)
-        except BadHeader:
-            continue
-        end = written_end(content, 0)
-        for frame in frames_behind(content, SEGMENT_HEADER_BYTES, end, header.salt):
-            for record in _readable_records(decoder, content.data, frame):
-                if isinstance(record, Checkpoint) and segment_name(record.base) in names:
-                    found = max(found, record.base)
-    return found
-
-
-def rebuild_checkpoint(
-    directory: Disk,
-    identity: Identity,
-    closing: CheckpointPlan,
-    entropy: Callable[[int], bytes],
-    now: i64,
-) -> None:
-    """Put a segment behind the cut whose one frame says that a replay may begin at the start."""
-    recovery = _replay(directory, identity, closing.start)
-    recovery.truncate_and_sync()
-    state = recovery.state
-    end = identity.extent.end
-    first_seq = identity.extent.last_seq + 1
-    if recovery.segments:
-        end = recovery.end
-        first_seq = recovery.next_seq
-    time = max(now, state.time)
-    log = RecordBuffer(first_seq, end + SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES)
-    if state.is_partial_replay:
-        _remove_lost_blockers(state, log, time)
-        record = Checkpoint(
-            time, closing.start, closing.epoch, closing.next_id, state.entity_counts()
-        )
-    else:
-        record = Checkpoint(time, closing.start, state.epoch, state.next_id, state.entity_counts())
-    log.append(record)
-    count = log.count
-    body = log.drain(0)
-    salt = read_i64_le(entropy(8), 0) | 1  # never 0
-    header = SegmentHeader(
-        identity.timeline, end, first_seq, salt, time, first_seq - 1, closing.start, closing.start
-    )
-    frame = frame_header(body, first_seq, count, salt, first_seq - 1)
-    _write_segment(directory, segment_name(end), [header.encode(), frame, body])
-
-
-def _remove_lost_blockers(state: State, log: RecordBuffer, time: i64) -> None:
-    """Remove blockers that are not known: the jobs that wait for them would wait for ever."""
-    for blocker in list(state.dependents):
-        if state.live_job(blocker) is None:
-            waiting = state.jobs.get(next(iter(state.dependents[blocker])))
-            assert waiting is not None
-            record = RemoveRecord(
-                time, SYSTEM_ORIGIN, blocker, waiting.queue.utf8, DELETED, False, None
-            )
-            log.append(record)
-            apply_record(state, record)
-
-
-def _write_segment(directory: Disk, name: str, parts: list[bytes]) -> None:
-    """It gets its name last, so that it is there as a whole or not at all."""
-    remove_if_exists(directory, AT_ONCE)
-    file = directory.create(AT_ONCE, 0)
-    try:
-        file.write_at(0, parts)
-        file.sync()
-    finally:
-        file.close()
-    directory.rename(AT_ONCE, name)
-    directory.sync()
-
-
-class RepairPlan:
-    """What is damaged and what will be done about it."""
-
-    def __init__(self, damage: JournalCorrupt | None, lost_identity: str) -> None:
-        self.damage = damage
-        self.lost_identity = lost_identity  # what is wrong with identity.json; "": nothing
-        self.cut = ""  # the segment that is kept up to `damage.offset`
-        self.moved: list[str] = []  # segments that go as a whole
-        self.bytes: i64 = 0  # that are taken out of the journal
-        self.first_lost: i64 = 0
-        self.last_lost: i64 = 0  # as far as can be seen; 0: nothing behind the damage is readable
-        self.readable: i64 = 0  # records behind the damage that are intact, yet cannot be kept
-        self.end: i64 = 0  # position up to which the journal is kept
-        self.last_kept: i64 = 0  # the last record before that
-        self.skippable_damage: JournalCorrupt | None = None  # a damage that a replay need not meet
-        self.checkpoint_plan: CheckpointPlan | None = None  # how it can begin, if not as it did
-        self.empty = ""  # a last segment without records, which would be of the wrong timeline
-
-    def is_needed(self) -> bool:
-        return (
-            self.damage is not None or self.skippable_damage is not None or bool(self.lost_identity)
-        )
+# Repair
 
 
 def plan_repair(
@@ -327,14 +123,6 @@ def plan_repair(
     return repair
 
 
-def _run_recovery(recovery: Recovery) -> JournalCorrupt | None:
-    try:
-        recovery.run()
-    except JournalCorrupt as damage:
-        return damage
-    return None
-
-
 def execute_repair(disk: Disk, repair: RepairPlan, aside: str, entropy: Entropy, now: i64) -> None:
     """Do what `repair` says; what is taken out goes into journal/`aside`.
 
@@ -361,32 +149,36 @@ def execute_repair(disk: Disk, repair: RepairPlan, aside: str, entropy: Entropy,
         rebuild_checkpoint(directory, branch, repair.checkpoint_plan, entropy, now)
 
 
-def _sync_kept(directory: Disk, repair: RepairPlan) -> None:
-    """A killed server may have left in the page cache what we are about to promise."""
-    for name in segment_names(directory):
-        if name not in repair.moved:
-            file = directory.open(name)
-            try:
-                file.sync()
-            finally:
-                file.close()
+class RepairPlan:
+    """What is damaged and what will be done about it."""
+
+    def __init__(self, damage: JournalCorrupt | None, lost_identity: str) -> None:
+        self.damage = damage
+        self.lost_identity = lost_identity  # what is wrong with identity.json; "": nothing
+        self.cut = ""  # the segment that is kept up to `damage.offset`
+        self.moved: list[str] = []  # segments that go as a whole
+        self.bytes: i64 = 0  # that are taken out of the journal
+        self.first_lost: i64 = 0
+        self.last_lost: i64 = 0  # as far as can be seen; 0: nothing behind the damage is readable
+        self.readable: i64 = 0  # records behind the damage that are intact, yet cannot be kept
+        self.end: i64 = 0  # position up to which the journal is kept
+        self.last_kept: i64 = 0  # the last record before that
+        self.skippable_damage: JournalCorrupt | None = None  # a damage that a replay need not meet
+        self.checkpoint_plan: CheckpointPlan | None = None  # how it can begin, if not as it did
+        self.empty = ""  # a last segment without records, which would be of the wrong timeline
+
+    def is_needed(self) -> bool:
+        return (
+            self.damage is not None or self.skippable_damage is not None or bool(self.lost_identity)
+        )
 
 
-def _extent(repair: RepairPlan) -> JournalExtent:
-    """Return the extent after the repair; if the repair is stopped, the next one knows it too."""
-    closing = repair.checkpoint_plan
-    if closing is None:
-        return JournalExtent(repair.end, repair.last_kept)
-    return JournalExtent(repair.end, repair.last_kept, closing.epoch, closing.next_id)
-
-
-def _move_damaged_aside(directory: Disk, repair: RepairPlan, aside: str, offset: i64) -> None:
-    for name in reversed(repair.moved):
-        directory.rename(name, f"{aside}/{name}")
-    directory.directory(aside).sync()
-    directory.sync()
-    if repair.cut:
-        _truncate_segment(directory, repair.cut, offset)
+def _run_recovery(recovery: Recovery) -> JournalCorrupt | None:
+    try:
+        recovery.run()
+    except JournalCorrupt as damage:
+        return damage
+    return None
 
 
 def _assess_damage(directory: Disk, repair: RepairPlan) -> None:
@@ -448,6 +240,34 @@ def _copy_damaged_aside(directory: Disk, repair: RepairPlan, aside: str) -> None
     directory.sync()
 
 
+def _sync_kept(directory: Disk, repair: RepairPlan) -> None:
+    """A killed server may have left in the page cache what we are about to promise."""
+    for name in segment_names(directory):
+        if name not in repair.moved:
+            file = directory.open(name)
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+
+def _extent(repair: RepairPlan) -> JournalExtent:
+    """Return the extent after the repair; if the repair is stopped, the next one knows it too."""
+    closing = repair.checkpoint_plan
+    if closing is None:
+        return JournalExtent(repair.end, repair.last_kept)
+    return JournalExtent(repair.end, repair.last_kept, closing.epoch, closing.next_id)
+
+
+def _move_damaged_aside(directory: Disk, repair: RepairPlan, aside: str, offset: i64) -> None:
+    for name in reversed(repair.moved):
+        directory.rename(name, f"{aside}/{name}")
+    directory.directory(aside).sync()
+    directory.sync()
+    if repair.cut:
+        _truncate_segment(directory, repair.cut, offset)
+
+
 def _truncate_segment(directory: Disk, name: str, offset: i64) -> None:
     file = directory.open(name)
     try:
@@ -477,11 +297,205 @@ def _identity_of(directory: Disk) -> Identity:
     return Identity(headers[-1].timeline, b"", headers[0].created, earlier)
 
 
-# What is in a journal's segments, counted without applying anything: for `taskyard journal`
+# Checkpoint of a cut journal
+
+
+def plan_checkpoint(
+    directory: Disk, identity: Identity, recovery: Recovery, end: i64, last_kept: i64
+) -> CheckpointPlan:
+    """Plan how to begin where `recovery` could not: all from its base up to `end` is intact."""
+    for header in recovery.retained:
+        tried = _replay(directory, identity, header.base)
+        # Where the damage took the first header, nothing says which record was the next.
+        if tried.end == end and (not recovery.segments or tried.next_seq == last_kept + 1):
+            closing = _plan_from(directory, identity, tried)
+            closing.begins_in_retained = True
+            return closing
+    closing = _plan_from(directory, identity, recovery)
+    closing.last_kept = last_kept
+    return closing
+
+
+def last_checkpoint_base(directory: Disk, after: i64) -> i64:
+    """Return the highest base in any record that can be read behind a position; 0: none."""
+    found: i64 = 0
+    names = segment_names(directory)
+    decoder = Decoder(blobs=False)
+    for name in names:
+        if base_of(name) < after:
+            continue
+        content = read_segment(directory, name)
+        try:
+            header = parse_header(content)
+        except BadHeader:
+            continue
+        end = written_end(content, 0)
+        for frame in frames_behind(content, SEGMENT_HEADER_BYTES, end, header.salt):
+            for record in _readable_records(decoder, content.data, frame):
+                if isinstance(record, Checkpoint) and segment_name(record.base) in names:
+                    found = max(found, record.base)
+    return found
+
+
+def rebuild_checkpoint(
+    directory: Disk,
+    identity: Identity,
+    closing: CheckpointPlan,
+    entropy: Callable[[int], bytes],
+    now: i64,
+) -> None:
+    """Put a segment behind the cut whose one frame says that a replay may begin at the start."""
+    recovery = _replay(directory, identity, closing.start)
+    recovery.truncate_and_sync()
+    state = recovery.state
+    end = identity.extent.end
+    first_seq = identity.extent.last_seq + 1
+    if recovery.segments:
+        end = recovery.end
+        first_seq = recovery.next_seq
+    time = max(now, state.time)
+    log = RecordBuffer(first_seq, end + SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES)
+    if state.is_partial_replay:
+        _remove_lost_blockers(state, log, time)
+        record = Checkpoint(
+            time, closing.start, closing.epoch, closing.next_id, state.entity_counts()
+        )
+    else:
+        record = Checkpoint(time, closing.start, state.epoch, state.next_id, state.entity_counts())
+    log.append(record)
+    count = log.count
+    body = log.drain(0)
+    salt = read_i64_le(entropy(8), 0) | 1  # never 0
+    header = SegmentHeader(
+        identity.timeline, end, first_seq, salt, time, first_seq - 1, closing.start, closing.start
+    )
+    frame = frame_header(body, first_seq, count, salt, first_seq - 1)
+    _write_segment(directory, segment_name(end), [header.encode(), frame, body])
+
+
+class CheckpointPlan:
+    """Where a journal that was cut can begin, and what is known then.
+
+    Compaction removes segments once a Checkpoint behind them says that everything alive in them has
+    a snapshot. If the journal is cut off before that record, a replay cannot know everything. Two
+    things help: the segments that are still kept for readers, if they reach back far enough; else a
+    Checkpoint of our own, which declares that what is known is everything.
+    """
+
+    def __init__(self, start: i64, partial: bool) -> None:
+        self.start = start
+        self.partial = partial  # something may have lived that is not known any more
+        self.begins_in_retained = False  # it begins in what was retained for readers
+        self.jobs: i64 = 0  # that are known
+        # jobs that compaction has counted behind the cut; -1: unreadable
+        self.counted_jobs: i64 = -1
+        self.epoch: i64 = 0  # the last that any record speaks of
+        self.next_id: i64 = 1  # higher than any id in any record
+        self.last_kept: i64 = 0  # the last record before the cut
+
+
+def _plan_from(directory: Disk, identity: Identity, recovery: Recovery) -> CheckpointPlan:
+    state = recovery.state
+    closing = CheckpointPlan(recovery.replay_start, state.is_partial_replay)
+    closing.jobs = state.entity_counts()[0]
+    closing.last_kept = recovery.next_seq - 1
+    closing.epoch = state.epoch
+    closing.next_id = state.next_id
+    if state.is_partial_replay:
+        # A repair that was stopped may have moved away the records with these numbers.
+        closing.epoch = max(closing.epoch, identity.extent.epoch)
+        closing.next_id = max(closing.next_id, identity.extent.next_id)
+        for name in segment_names(directory):
+            if base_of(name) >= recovery.replay_start:
+                _raise_ids_and_epoch(directory, name, closing)
+    return closing
+
+
+def _replay(directory: Disk, identity: Identity, start: i64) -> Recovery:
+    recovery = Recovery(directory, identity, State(EngineSettings()))
+    recovery.forced_start = start
+    with contextlib.suppress(JournalCorrupt):  # it replays as far as it can
+        recovery.run()
+    return recovery
+
+
+def _raise_ids_and_epoch(directory: Disk, name: str, closing: CheckpointPlan) -> None:
+    """Ids and epochs must not be given a second time, if only what is lost speaks of them."""
+    content = read_segment(directory, name)
+    salt = _salt_of(content)
+    if not salt:
+        return
+    decoder = Decoder(blobs=False)
+    end = written_end(content, 0)
+    for frame in frames_behind(content, SEGMENT_HEADER_BYTES, end, salt):
+        for record in _readable_records(decoder, content.data, frame):
+            if isinstance(record, BootRecord):
+                closing.epoch = max(closing.epoch, record.epoch)
+                closing.next_id = max(closing.next_id, record.next_id)
+            elif isinstance(record, Checkpoint):
+                closing.epoch = max(closing.epoch, record.epoch)
+                closing.next_id = max(closing.next_id, record.next_id)
+                closing.counted_jobs = record.counts[0]
+            elif isinstance(
+                record, (PushRecord, LeaseRecord, FinishRecord, JobRecord, JobSnapshot)
+            ):
+                closing.next_id = max(closing.next_id, record.id + 1)
+
+
+def _readable_records(decoder: Decoder, data: bytes, frame: Frame) -> list[Record]:
+    """The records of a frame, up to one that makes no sense: it may be the damage itself."""
+    found: list[Record] = []
+    at = frame.body
+    with contextlib.suppress(CorruptRecord):
+        while at < frame.end:
+            found.append(decoder.read(data, at, 0))
+            at = decoder.next_at
+    return found
+
+
+def _salt_of(content: SegmentBytes) -> i64:
+    """The salt of a segment's frames; 0: nothing intact says it."""
+    try:
+        return parse_header(content).salt
+    except BadHeader:
+        return salt_at(content, SEGMENT_HEADER_BYTES) if is_first_frame_intact(content) else i64(0)
+
+
+def _remove_lost_blockers(state: State, log: RecordBuffer, time: i64) -> None:
+    """Remove blockers that are not known: the jobs that wait for them would wait for ever."""
+    for blocker in list(state.dependents):
+        if state.live_job(blocker) is None:
+            waiting = state.jobs.get(next(iter(state.dependents[blocker])))
+            assert waiting is not None
+            record = RemoveRecord(
+                time, SYSTEM_ORIGIN, blocker, waiting.queue.utf8, DELETED, False, None
+            )
+            log.append(record)
+            apply_record(state, record)
+
+
+def _write_segment(directory: Disk, name: str, parts: list[bytes]) -> None:
+    """It gets its name last, so that it is there as a whole or not at all."""
+    remove_if_exists(directory, AT_ONCE)
+    file = directory.create(AT_ONCE, 0)
+    try:
+        file.write_at(0, parts)
+        file.sync()
+    finally:
+        file.close()
+    directory.rename(AT_ONCE, name)
+    directory.sync()
+
+
+# Statistics of the segments
 
 
 class JournalStats:
-    """`collect` reads all segments once more after a recovery has run."""
+    """What is in a journal's segments, counted without applying anything: for `taskyard journal`.
+
+    `collect` reads all segments once more after a recovery has run. Segments that are only kept for
+    readers are checked too, and damage in them is reported.
+    """
 
     def __init__(self, directory: Disk, recovery: Recovery, wanted: list[int]) -> None:
         """`wanted`: sequence numbers whose positions are to be found."""

@@ -47,6 +47,14 @@ from taskyard.engine.structures.index import TOMBSTONE_RECORD_BYTES, TombstoneBu
 
 TOMBSTONES_PER_RECORD: Final = 4096  # uids in one record
 
+SCAN_COST_BYTES: Final = 24  # what it costs to check something, in bytes of snapshots
+OUT_OF_SPACE: Final = -1
+KEY_LIMITS_CHUNK_BYTES: Final = 8192  # bytes of limit keys in one record
+
+EnsureSpace = Callable[[int], bool]
+
+# Jobs and values
+
 
 def blobs_to_move(job: Job, replay_start: i64) -> i64:
     """Return which of the job's blobs are before `replay_start`, as bits of a JobSnapshot; 0: it
@@ -123,91 +131,15 @@ def snapshot_value(core: Core, value: Value, blob: bytes, now: i64) -> None:
     _append_and_apply(core, record)
 
 
-def snapshot_queue(core: Core, queue: Queue, now: i64) -> None:
-    record = QueueSnapshot(
-        now,
-        SYSTEM_ORIGIN,
-        queue.utf8,
-        queue.created_seq,
-        queue.settings,
-        queue.counters(),
-        queue.theoretical_arrival_ns,
-    )
-    _append_and_apply(core, record)
-
-
-def snapshot_key_limits(core: Core, queue: Queue, gates: list[KeyLimit], now: i64) -> None:
-    """Write a snapshot of keys whose rates are remembered; those that are over by now may be among
-    them.
-    """
-    keys = [gate.key for gate in gates]
-    tats: list[int] = [gate.theoretical_arrival_ns for gate in gates]
-    _append_and_apply(core, KeyLimitsSnapshot(now, SYSTEM_ORIGIN, queue.utf8, keys, tats))
-
-
-def snapshot_session(core: Core, session: DurableSession, now: i64) -> None:
-    record = SessionSnapshot(now, SYSTEM_ORIGIN, session)
-    _append_and_apply(core, record)
-
-
-def snapshot_consumer(core: Core, consumer: BatchConsumer, now: i64) -> None:
-    record = ConsumerSnapshot(now, SYSTEM_ORIGIN, consumer)
-    _append_and_apply(core, record)
-
-
-def snapshot_reader(core: Core, reader: NamedReader, now: i64) -> None:
-    record = ReaderSnapshot(now, SYSTEM_ORIGIN, reader.name, reader.next_seq, reader.lease_until)
-    _append_and_apply(core, record)
-
-
-def snapshot_schedule(core: Core, schedule: Schedule, now: i64) -> None:
-    record = ScheduleSnapshot(now, SYSTEM_ORIGIN, schedule)
-    _append_and_apply(core, record)
-
-
-def snapshot_tombstones(core: Core, grave: TombstoneBucket, now: i64) -> None:
-    start: i64 = 0
-    while start < len(grave.uids):
-        end = start + TOMBSTONES_PER_RECORD
-        stones = grave.tombstones[start:end]
-        record = TombstonesSnapshot(
-            now,
-            SYSTEM_ORIGIN,
-            grave.since,
-            start == 0,
-            grave.uids[start:end],
-            [stone.id for stone in stones],
-            [stone.producer for stone in stones],
-        )
-        _append_and_apply(core, record)
-        start = end
-
-
-def write_checkpoint(core: Core, replay_start: i64, now: i64) -> None:
-    """Write the checkpoint: all that lived before `replay_start` has a snapshot, and no dependents
-    are pending.
-    """
-    state = core.state
-    record = Checkpoint(now, replay_start, state.epoch, state.next_id, state.entity_counts())
-    _append_and_apply(core, record)
-
-
-def _append_and_apply(core: Core, record: Record) -> None:
-    core.records.append(record)
-    apply_snapshot(core.state, record)
-
-
-# What compaction snapshots without searching for it: all but jobs and values
-
-SCAN_COST_BYTES: Final = 24  # what it costs to check something, in bytes of snapshots
-OUT_OF_SPACE: Final = -1
-KEY_LIMITS_CHUNK_BYTES: Final = 8192  # bytes of limit keys in one record
-
-EnsureSpace = Callable[[int], bool]
+# All but jobs and values
 
 
 class EntitySnapshotter:
-    """Snapshots entities as they were after the last snapshot of a job; later ones need none."""
+    """Snapshots without searching for it what needs a snapshot: all but jobs and values.
+
+    There is not much of it, so it goes through all of it, one entity at a time. It snapshots
+    entities as they were after the last snapshot of a job; later ones need none.
+    """
 
     def __init__(
         self, core: Core, replay_start: i64, first_seq: i64, ensure_space: EnsureSpace
@@ -226,7 +158,7 @@ class EntitySnapshotter:
         self._tombstone_buckets = list(state.tombstones.buckets.values())
 
     def snapshot_next(self, now: i64) -> i64:
-        """The next one, if it needs it; gives what that took, 0 at the end, or NO_ROOM."""
+        """The next one, if it needs it; gives what that took, 0 at the end, or OUT_OF_SPACE."""
         if self._key_limits:
             return self._snapshot_key_limits(now)
         if self._queues:
@@ -332,3 +264,80 @@ class EntitySnapshotter:
             snapshot_tombstones(self._core, grave, now)
         self._tombstone_buckets.pop()
         return size
+
+
+def snapshot_queue(core: Core, queue: Queue, now: i64) -> None:
+    record = QueueSnapshot(
+        now,
+        SYSTEM_ORIGIN,
+        queue.utf8,
+        queue.created_seq,
+        queue.settings,
+        queue.counters(),
+        queue.theoretical_arrival_ns,
+    )
+    _append_and_apply(core, record)
+
+
+def snapshot_key_limits(core: Core, queue: Queue, gates: list[KeyLimit], now: i64) -> None:
+    """Write a snapshot of keys whose rates are remembered; those that are over by now may be among
+    them.
+    """
+    keys = [gate.key for gate in gates]
+    tats: list[int] = [gate.theoretical_arrival_ns for gate in gates]
+    _append_and_apply(core, KeyLimitsSnapshot(now, SYSTEM_ORIGIN, queue.utf8, keys, tats))
+
+
+def snapshot_session(core: Core, session: DurableSession, now: i64) -> None:
+    record = SessionSnapshot(now, SYSTEM_ORIGIN, session)
+    _append_and_apply(core, record)
+
+
+def snapshot_consumer(core: Core, consumer: BatchConsumer, now: i64) -> None:
+    record = ConsumerSnapshot(now, SYSTEM_ORIGIN, consumer)
+    _append_and_apply(core, record)
+
+
+def snapshot_reader(core: Core, reader: NamedReader, now: i64) -> None:
+    record = ReaderSnapshot(now, SYSTEM_ORIGIN, reader.name, reader.next_seq, reader.lease_until)
+    _append_and_apply(core, record)
+
+
+def snapshot_schedule(core: Core, schedule: Schedule, now: i64) -> None:
+    record = ScheduleSnapshot(now, SYSTEM_ORIGIN, schedule)
+    _append_and_apply(core, record)
+
+
+def snapshot_tombstones(core: Core, grave: TombstoneBucket, now: i64) -> None:
+    start: i64 = 0
+    while start < len(grave.uids):
+        end = start + TOMBSTONES_PER_RECORD
+        stones = grave.tombstones[start:end]
+        record = TombstonesSnapshot(
+            now,
+            SYSTEM_ORIGIN,
+            grave.since,
+            start == 0,
+            grave.uids[start:end],
+            [stone.id for stone in stones],
+            [stone.producer for stone in stones],
+        )
+        _append_and_apply(core, record)
+        start = end
+
+
+# Checkpoint
+
+
+def write_checkpoint(core: Core, replay_start: i64, now: i64) -> None:
+    """Write the checkpoint: all that lived before `replay_start` has a snapshot, and no dependents
+    are pending.
+    """
+    state = core.state
+    record = Checkpoint(now, replay_start, state.epoch, state.next_id, state.entity_counts())
+    _append_and_apply(core, record)
+
+
+def _append_and_apply(core: Core, record: Record) -> None:
+    core.records.append(record)
+    apply_snapshot(core.state, record)

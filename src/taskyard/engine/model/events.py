@@ -1,6 +1,7 @@
-"""What operations return beside records: what the broker has to send to which connection.
+"""What operations return beside records: effects, and errors.
 
-Waiters and watchers are not persistent; they belong to open connections.
+Effects say what the broker has to send to which connection. Waiters and watchers are not
+persistent; they belong to open connections.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ WATCH_SUCCEEDED: Final = 1
 WATCH_FAILED: Final = 2
 WATCH_GONE: Final = 3
 WATCH_TIMEOUT: Final = 4
+
+# Requests that wait
 
 
 class FetchRequest:
@@ -107,6 +110,9 @@ class JobWatcher:
         self.timer = Timer(WATCHER_TIMER, self)
 
 
+# Effects
+
+
 class Effect:
     __slots__ = ()
 
@@ -173,7 +179,7 @@ class LifecycleNotice(Effect):
         self.durable_position = durable_position
 
 
-# Errors of the engine, in the engine's own words
+# Errors: in the engine's own words. Each protocol maps them to its texts in one table.
 
 
 class TaskyardError(Exception):

@@ -70,7 +70,7 @@ JSON: Final = 1
 BACKOFF_NONE: Final = 0
 BACKOFF_QUARTIC: Final = 1  # failures^4 seconds, down to a whole second of the clock
 BACKOFF_EXPONENTIAL: Final = 2  # base * 2^(failures - 1), at most cap, with jitter
-BACKOFF_DEFAULT: Final = 3  # of a policy: as the queue says, else the default of retries.py
+BACKOFF_DEFAULT: Final = 3  # of a policy: as the queue says, else the default of finish.py
 
 FAILS_DEFAULT: Final = -2  # likewise, for max_fails
 
@@ -86,31 +86,188 @@ MAX_PROGRESS_MESSAGE_BYTES: Final = 1024  # bytes of a holder's progress report
 MAX_TRIES: Final = 0xFFFF_FFFF
 MAX_LIMIT_KEY_BYTES: Final = 255
 
+# The stages of a job's life that a client can be notified of, as bits.
+STAGE_READY: Final = 1
+STAGE_WRITE: Final = 2
+STAGE_SYNC: Final = 4
+STAGE_ASSIGN: Final = 8
+STAGE_FINISH: Final = 16
+STAGE_RETRY: Final = 32
+STAGE_DROP: Final = 64
+ALL_STAGES: Final = 127
+
+# Beside them: the notified client waits for the job's end, and without it the job is not wanted.
+SYNCHRONOUS_CALL: Final = 128
+
 
 @mypyc_attr(acyclic=True)
-class Origin:
-    """Who caused a record: dialect, user, and the holder's name (connection or worker).
+class Job:
+    """One job.
 
-    One per connection; its encoded form is copied into each record as it is.
+    `order_key` is its place among the jobs of its queue in the same state: see OrderedJobs. Of a
+    job that is gone it is 1 if that was because it succeeded, and 0 if it was removed.
     """
 
-    __slots__ = ("dialect", "encoded", "holder", "user")
+    __slots__ = (
+        "attempts",
+        "content",
+        "dialect",
+        "extras",
+        "fails",
+        "finished_at",
+        "id",
+        "lease",
+        "leases",
+        "losses",
+        "name",
+        "order_key",
+        "payload_at",
+        "payload_size",
+        "policy",
+        "priority",
+        "pushed_at",
+        "queue",
+        "ready_at",
+        "record_bytes",
+        "run_at",
+        "state",
+    )
 
-    def __init__(self, dialect: i64, user: str, holder: str) -> None:
-        name = _truncate_name(user)
-        label = _truncate_name(holder)
-        self.dialect = dialect
-        self.user = name.decode()  # as it will be read back
-        self.holder = label.decode()
-        self.encoded = bytes([dialect, len(name)]) + name + bytes([len(label)]) + label
+    def __init__(
+        self,
+        id: i64,
+        queue: Queue,
+        name: str,
+        policy: Policy,
+        priority: i64,
+        dialect: i64,
+        content: i64,
+        payload_at: i64,
+        payload_size: i64,
+        pushed_at: i64,
+        run_at: i64,
+    ) -> None:
+        self.id = id
+        self.queue = queue
+        self.name = name
+        self.policy = policy
+        self.priority = priority
+        self.order_key: i64 = 0
+        self.dialect: i32 = i32(dialect)
+        self.content: i32 = i32(content)
+        self.state: i32 = READY
+        self.attempts: i32 = 0
+        self.fails: i32 = 0
+        self.losses: i32 = 0
+        self.leases: i32 = 0  # all it ever had: never set back, so that a number names one of them
+        self.record_bytes: i32 = 0  # bytes of the record at payload_at, without result and error
+        self.payload_at = payload_at  # where the journal keeps the payload
+        self.payload_size = payload_size
+        self.pushed_at = pushed_at
+        self.run_at = run_at  # also after it woke
+        self.finished_at: i64 = 0
+        self.ready_at: i64 = (
+            0  # since when it has been ready; 0: not known, see records/snapshots.py
+        )
+        self.lease: Lease | None = None
+        self.extras: JobExtras | None = None
+
+    def ensure_extras(self) -> JobExtras:
+        """The job's Extra, made on first use."""
+        extra = self.extras
+        if extra is None:
+            extra = JobExtras()
+            self.extras = extra
+        return extra
 
 
-def _truncate_name(text: str) -> bytes:
-    """At most 255 bytes of a name that is only there to be read by people."""
-    return text.encode(errors="replace")[:255].decode(errors="ignore").encode()
+@mypyc_attr(acyclic=True)
+class JobExtras:
+    """The attributes most jobs do not have."""
+
+    __slots__ = (
+        "blockers",
+        "error_at",
+        "error_size",
+        "expires_at",
+        "has_result",
+        "key",
+        "limit_key",
+        "notify",
+        "producer",
+        "reason",
+        "result_at",
+        "result_size",
+        "timer",
+        "ttl_ms",
+        "uid",
+    )
+
+    def __init__(self) -> None:
+        self.uid: bytes | None = None
+        self.producer = b""  # the producer of that uid: see ProducerHashes
+        self.key: bytes | None = None
+        self.limit_key: bytes | None = None
+        self.ttl_ms: int = 0  # as the client gave it, up to 2^64-1
+        self.expires_at: i64 = 0
+        self.blockers: set[int] | None = None
+        self.notify: Notify | None = None
+        self.has_result: bool = False
+        self.result_at: i64 = 0
+        self.result_size: i64 = 0
+        self.error_at: i64 = 0
+        self.error_size: i64 = 0
+        self.reason: str = ""  # why it failed for good
+        self.timer: Timer | None = None  # for expires_at
 
 
-SYSTEM_ORIGIN: Final = Origin(SYSTEM, "", "")
+@mypyc_attr(acyclic=True)
+class Lease:
+    """One delivery. `epoch` and `attempt` make the fencing token together with the job's id."""
+
+    __slots__ = (
+        "attempt",
+        "bound",
+        "deadline",
+        "epoch",
+        "holder",
+        "owner",
+        "progress",
+        "since",
+        "timer",
+    )
+
+    def __init__(
+        self,
+        owner: i64,
+        bound: bool,
+        holder: str,
+        epoch: i64,
+        attempt: i64,
+        since: i64,
+        deadline: i64,
+    ) -> None:
+        self.owner = owner  # the connection, session or consumer that took it; unique over boots
+        self.bound = bound  # ends with that owner's connection
+        self.holder = holder
+        self.epoch = epoch
+        self.attempt = attempt
+        self.since = since
+        self.deadline = deadline  # 0: no end by time
+        self.timer: LeaseTimer | None = None
+        self.progress: JobProgress | None = None
+
+
+@mypyc_attr(acyclic=True)
+class JobProgress:
+    """How far a job is, as its holder has reported. Compaction may forget it."""
+
+    __slots__ = ("at", "message", "permille")
+
+    def __init__(self, permille: i64, message: str, at: i64) -> None:
+        self.permille = permille
+        self.message = message
+        self.at = at
 
 
 @mypyc_attr(acyclic=True)
@@ -258,183 +415,26 @@ class NewJob:
 
 
 @mypyc_attr(acyclic=True)
-class JobProgress:
-    """How far a job is, as its holder has reported. Compaction may forget it."""
+class Origin:
+    """Who caused a record: dialect, user, and the holder's name (connection or worker).
 
-    __slots__ = ("at", "message", "permille")
-
-    def __init__(self, permille: i64, message: str, at: i64) -> None:
-        self.permille = permille
-        self.message = message
-        self.at = at
-
-
-@mypyc_attr(acyclic=True)
-class Lease:
-    """One delivery. `epoch` and `attempt` make the fencing token together with the job's id."""
-
-    __slots__ = (
-        "attempt",
-        "bound",
-        "deadline",
-        "epoch",
-        "holder",
-        "owner",
-        "progress",
-        "since",
-        "timer",
-    )
-
-    def __init__(
-        self,
-        owner: i64,
-        bound: bool,
-        holder: str,
-        epoch: i64,
-        attempt: i64,
-        since: i64,
-        deadline: i64,
-    ) -> None:
-        self.owner = owner  # the connection, session or consumer that took it; unique over boots
-        self.bound = bound  # ends with that owner's connection
-        self.holder = holder
-        self.epoch = epoch
-        self.attempt = attempt
-        self.since = since
-        self.deadline = deadline  # 0: no end by time
-        self.timer: LeaseTimer | None = None
-        self.progress: JobProgress | None = None
-
-
-@mypyc_attr(acyclic=True)
-class JobExtras:
-    """The attributes most jobs do not have."""
-
-    __slots__ = (
-        "blockers",
-        "error_at",
-        "error_size",
-        "expires_at",
-        "has_result",
-        "key",
-        "limit_key",
-        "notify",
-        "producer",
-        "reason",
-        "result_at",
-        "result_size",
-        "timer",
-        "ttl_ms",
-        "uid",
-    )
-
-    def __init__(self) -> None:
-        self.uid: bytes | None = None
-        self.producer = b""  # the producer of that uid: see uid.py
-        self.key: bytes | None = None
-        self.limit_key: bytes | None = None
-        self.ttl_ms: int = 0  # as the client gave it, up to 2^64-1
-        self.expires_at: i64 = 0
-        self.blockers: set[int] | None = None
-        self.notify: Notify | None = None
-        self.has_result: bool = False
-        self.result_at: i64 = 0
-        self.result_size: i64 = 0
-        self.error_at: i64 = 0
-        self.error_size: i64 = 0
-        self.reason: str = ""  # why it failed for good
-        self.timer: Timer | None = None  # for expires_at
-
-
-@mypyc_attr(acyclic=True)
-class Job:
-    """One job.
-
-    `order_key` is its place among the jobs of its queue in the same state: see lane.py. Of a job
-    that is gone it is 1 if that was because it succeeded, and 0 if it was removed.
+    One per connection; its encoded form is copied into each record as it is.
     """
 
-    __slots__ = (
-        "attempts",
-        "content",
-        "dialect",
-        "extras",
-        "fails",
-        "finished_at",
-        "id",
-        "lease",
-        "leases",
-        "losses",
-        "name",
-        "order_key",
-        "payload_at",
-        "payload_size",
-        "policy",
-        "priority",
-        "pushed_at",
-        "queue",
-        "ready_at",
-        "record_bytes",
-        "run_at",
-        "state",
-    )
+    __slots__ = ("dialect", "encoded", "holder", "user")
 
-    def __init__(
-        self,
-        id: i64,
-        queue: Queue,
-        name: str,
-        policy: Policy,
-        priority: i64,
-        dialect: i64,
-        content: i64,
-        payload_at: i64,
-        payload_size: i64,
-        pushed_at: i64,
-        run_at: i64,
-    ) -> None:
-        self.id = id
-        self.queue = queue
-        self.name = name
-        self.policy = policy
-        self.priority = priority
-        self.order_key: i64 = 0
-        self.dialect: i32 = i32(dialect)
-        self.content: i32 = i32(content)
-        self.state: i32 = READY
-        self.attempts: i32 = 0
-        self.fails: i32 = 0
-        self.losses: i32 = 0
-        self.leases: i32 = 0  # all it ever had: never set back, so that a number names one of them
-        self.record_bytes: i32 = 0  # bytes of the record at payload_at, without result and error
-        self.payload_at = payload_at  # where the journal keeps the payload
-        self.payload_size = payload_size
-        self.pushed_at = pushed_at
-        self.run_at = run_at  # also after it woke
-        self.finished_at: i64 = 0
-        self.ready_at: i64 = 0  # since when it has been ready; 0: not known, see carried.py
-        self.lease: Lease | None = None
-        self.extras: JobExtras | None = None
-
-    def ensure_extras(self) -> JobExtras:
-        """The job's Extra, made on first use."""
-        extra = self.extras
-        if extra is None:
-            extra = JobExtras()
-            self.extras = extra
-        return extra
+    def __init__(self, dialect: i64, user: str, holder: str) -> None:
+        name = _truncate_name(user)
+        label = _truncate_name(holder)
+        self.dialect = dialect
+        self.user = name.decode()  # as it will be read back
+        self.holder = label.decode()
+        self.encoded = bytes([dialect, len(name)]) + name + bytes([len(label)]) + label
 
 
-# The stages of a job's life that a client can be notified of, as bits
+def _truncate_name(text: str) -> bytes:
+    """At most 255 bytes of a name that is only there to be read by people."""
+    return text.encode(errors="replace")[:255].decode(errors="ignore").encode()
 
-STAGE_READY: Final = 1
-STAGE_WRITE: Final = 2
-STAGE_SYNC: Final = 4
-STAGE_ASSIGN: Final = 8
-STAGE_FINISH: Final = 16
-STAGE_RETRY: Final = 32
-STAGE_DROP: Final = 64
-ALL_STAGES: Final = 127
 
-# Beside them: the notified client waits for the job's end, and without it the job is not wanted.
-SYNCHRONOUS_CALL: Final = 128
+SYSTEM_ORIGIN: Final = Origin(SYSTEM, "", "")

@@ -1,6 +1,6 @@
 """All that the engine knows: what applying the records so far has given.
 
-Only the functions of the apply modules change it. What is not here is not persistent.
+Only the apply functions of the records change it. What is not here is not persistent.
 """
 
 from __future__ import annotations
@@ -50,332 +50,11 @@ from taskyard.engine.structures.timers import (
     Timers,
 )
 
-# Public ids of jobs that were pushed without one
-
-MAX_ID: Final = (1 << 62) - 1
-_VARIANT: Final = 2 << 62
-
-_HALF: Final = 8
-PRODUCER_BYTES: Final = 2 * _HALF
-# Instead of what an old journal does not say of a producer: it may be any.
-_ANY: Final = bytes(_HALF)
-ANY_PRODUCER: Final = bytes(PRODUCER_BYTES)
-_CACHED: Final = 4096
-
-
-def derive_uid(salt: bytes, job_id: int) -> bytes:
-    """Return the uid of `job_id`: 16 bytes that look like a UUID of version 4."""
-    tag = _tag(salt, job_id)
-    return tag + (job_id ^ _mask(salt, tag) | _VARIANT).to_bytes(8, "big")
-
-
-def job_id_of(salt: bytes, uid: bytes, below: int = MAX_ID + 1) -> int:
-    """The id behind a derived uid, or 0 if `uid` is not one of an id below that limit."""
-    if uid[6] >> 4 != 4 or uid[8] >> 6 != 2:
-        return 0
-    tag = uid[:8]
-    job_id = (int.from_bytes(uid[8:], "big") & MAX_ID) ^ _mask(salt, tag)
-    return job_id if job_id < below and tag == _tag(salt, job_id) else 0
-
-
-def format_uid(uid: bytes) -> str:
-    text = uid.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-def _tag(salt: bytes, job_id: int) -> bytes:
-    tag = blake2b(job_id.to_bytes(8, "big"), key=salt, person=b"tag", digest_size=8).digest()
-    return tag[:6] + bytes([0x40 | tag[6] & 0x0F]) + tag[7:]
-
-
-def _mask(salt: bytes, tag: bytes) -> int:
-    digest = blake2b(tag, key=salt, person=b"mask", digest_size=8).digest()
-    return int.from_bytes(digest, "big") & MAX_ID
-
-
-@mypyc_attr(acyclic=True)
-class ProducerHashes:
-    """Makes producers, and has all jobs of one share its bytes. It remembers the last thousands."""
-
-    __slots__ = ("_by_queue_and_user", "_interned", "_last", "_queue", "_user")
-
-    def __init__(self) -> None:
-        self._by_queue_and_user: dict[tuple[bytes, str], bytes] = {}
-        self._interned: dict[bytes, bytes] = {}
-        self._queue = b""
-        self._user = ""
-        self._last = b""  # that of the two
-
-    def hash_of(self, queue: bytes, user: str) -> bytes:
-        if queue is self._queue and user is self._user and self._last:
-            return self._last
-        key = (queue, user)
-        found = self._by_queue_and_user.get(key)
-        if found is None:
-            found = _digest(queue, b"queue") + _digest(user.encode(), b"user")
-            if len(self._by_queue_and_user) >= _CACHED:
-                self._by_queue_and_user.clear()
-            self._by_queue_and_user[key] = self.intern(found)
-        self._queue = queue
-        self._user = user
-        self._last = found
-        return found
-
-    def hash_of_queue(self, queue: bytes) -> bytes:
-        """That of a push whose user an old journal does not say."""
-        return self.intern(_digest(queue, b"queue") + _ANY)
-
-    def intern(self, producer: bytes) -> bytes:
-        """The same bytes, in the object that others have already."""
-        found = self._interned.get(producer)
-        if found is None:
-            if len(self._interned) >= _CACHED:
-                self._interned.clear()
-            self._interned[producer] = producer
-            found = producer
-        return found
-
-
-def is_same_producer(one: bytes, other: bytes) -> bool:
-    if one == other:
-        return True
-    return _is_same(one[:_HALF], other[:_HALF]) and _is_same(one[_HALF:], other[_HALF:])
-
-
-def _is_same(one: bytes, other: bytes) -> bool:
-    return one == other or _ANY in (one, other)
-
-
-def _digest(name: bytes, what: bytes) -> bytes:
-    return blake2b(name, person=what, digest_size=_HALF).digest()
-
-
 NO_POLICY: Final = Policy()
-
-
-@mypyc_attr(acyclic=True)
-class EngineSettings:
-    """The server's settings that decide what the engine does."""
-
-    __slots__ = (
-        "dead_bytes",
-        "dead_retention",
-        "default_ttr",
-        "finished_bytes",
-        "idle_expiry",
-        "max_bytes",
-        "max_jobs",
-        "max_schedules",
-        "outbox_age",
-        "outbox_bytes",
-        "payload_limit",
-        "queue_rules",
-        "schedule_bytes",
-        "uid_window",
-    )
-
-    def __init__(
-        self,
-        payload_limit: i64 = 1_048_576,
-        finished_bytes: i64 = 4 * 1_048_576,
-        uid_window: i64 = 600_000_000,
-        dead_retention: i64 = 7 * 86_400_000_000,
-        dead_bytes: i64 = 64 * 1_048_576,
-        default_ttr: i64 = 60_000_000,
-        outbox_age: i64 = 3_600_000_000,
-        outbox_bytes: i64 = 1_048_576,
-        max_jobs: i64 = -1,
-        max_bytes: i64 = -1,
-        max_schedules: i64 = 10_000,
-        schedule_bytes: i64 = 64 * 1_048_576,
-        idle_expiry: i64 = 0,
-        queue_rules: list[QueueRule] | None = None,
-    ) -> None:
-        self.payload_limit = payload_limit
-        self.finished_bytes = finished_bytes  # bound of the ring of recently finished jobs
-        self.uid_window = uid_window  # how long a uid is remembered after its job is gone
-        self.dead_retention = dead_retention
-        self.dead_bytes = dead_bytes  # of the dead letters of one queue
-        self.default_ttr = default_ttr
-        self.outbox_age = outbox_age  # how long a durable session may be away
-        self.outbox_bytes = outbox_bytes
-        self.max_jobs = max_jobs  # of a queue that has no bound of its own; -1: none
-        self.max_bytes = max_bytes
-        self.max_schedules = max_schedules
-        self.schedule_bytes = schedule_bytes  # of all of them: they are in memory
-        self.idle_expiry = idle_expiry  # of a queue that has none of its own; 0: none
-        # Settings for queues by their names, as the configuration has them; the first that fits.
-        self.queue_rules: list[QueueRule] = queue_rules or []
-
-
-@mypyc_attr(acyclic=True)
-class PendingDependents:
-    """The dependents of a job that has ended, which are still to be resolved."""
-
-    __slots__ = ("failed", "succeeded")
-
-    def __init__(self) -> None:
-        # The next one is last. Both are set if a dead letter was replayed and then succeeded.
-        self.failed: list[int] = []
-        self.succeeded: list[int] = []
-
-
-@mypyc_attr(acyclic=True)
-class Value:
-    """An expiring keyed value."""
-
-    __slots__ = ("expires_at", "key", "size", "timer", "value_at")
-
-    def __init__(self, key: bytes) -> None:
-        self.key = key
-        self.value_at: i64 = 0
-        self.size: i64 = 0
-        self.expires_at: i64 = 0
-        self.timer = Timer(VALUE_TIMER, self.key)
-
-
-@mypyc_attr(acyclic=True)
-class SessionNotice:
-    """One notice in a session's outbox."""
-
-    __slots__ = ("job", "label", "number", "stage", "time")
-
-    def __init__(self, number: i64, time: i64, job: i64, label: int, stage: i64) -> None:
-        self.number = number
-        self.time = time
-        self.job = job
-        self.label = label
-        self.stage = stage
-
 
 # Ids of Glovebox sessions begin here, so that none is the number of a connection.
 FIRST_SESSION_ID: Final = 1 << 62
 OUTBOX_NOTICE_BYTES: Final = 64  # what one counts for in the bound of an outbox
-
-
-class DurableSession:
-    """A durable session: what its client is owed while its socket is away."""
-
-    __slots__ = (
-        "attached",
-        "changed_since_snapshot",
-        "delivered",
-        "id",
-        "numbered",
-        "outbox",
-        "record_seq",
-        "since",
-        "timer",
-    )
-
-    def __init__(self, id: i64, since: i64, seq: i64) -> None:
-        self.id = id
-        self.record_seq = seq  # the record that says all of it
-        self.changed_since_snapshot = False  # a notice was added since then
-        self.attached = True
-        self.since = since  # of the last attach or detach
-        self.outbox: deque[SessionNotice] = deque()
-        self.numbered: i64 = 0
-        self.delivered: i64 = 0
-        self.timer = Timer(SESSION_TIMER, id)
-
-
-class BatchConsumer:
-    """A reader in batches: the one batch it holds, and its number."""
-
-    __slots__ = (
-        "attempts",
-        "cleared_count",
-        "deadline",
-        "expired",
-        "fill_id",
-        "ids",
-        "name",
-        "number",
-        "open",
-        "owner",
-        "queues",
-        "record_seq",
-        "timer",
-        "user",
-    )
-
-    def __init__(self, name: str, owner: i64) -> None:
-        self.name = name
-        self.owner = owner
-        self.user = ""  # the user it belongs to; "": none, until a user leases a batch as it
-        self.record_seq: i64 = 0  # the record that says all of it
-        self.number: i64 = 0
-        self.open = False  # the batch of that number is out and not done
-        self.expired = False  # it was out for too long: its jobs are with others now
-        # Arrays, not lists: to snapshot or free a million numbers must not take long.
-        self.ids: array[int] = array("q")
-        self.attempts: array[int] = array("I")  # it has them for; 0: an older server did not say
-        self.queues: dict[bytes, None] = {}  # that those of its last batch were taken from
-        self.deadline: i64 = 0
-        self.timer = Timer(CONSUMER_TIMER, name)
-        # Not persistent: the request that makes the batch longer, and how many places at its
-        # beginning have been seen to since it is being ended.
-        self.fill_id: i64 = 0
-        self.cleared_count: i64 = 0
-
-
-@mypyc_attr(acyclic=True)
-class NamedReader:
-    """A reader of the journal, for which segments are kept: how far it is, and its lease."""
-
-    __slots__ = ("lease_until", "name", "next_seq", "record_seq")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.record_seq: i64 = 0  # the record that says all of it
-        self.next_seq: i64 = 0  # it has all records before this one
-        self.lease_until: i64 = 0  # from then on nothing is kept for it
-
-
-def idle_check_interval(idle_expiry: i64) -> i64:
-    """How often to check whether a queue is idle: using a queue costs nothing more."""
-    return idle_expiry // 8 + 1
-
-
-def queue_record_bytes(queue: Queue) -> i64:
-    return QUEUE_RECORD_BYTES + len(queue.utf8)
-
-
-def value_record_bytes(value: Value) -> i64:
-    return VALUE_RECORD_BYTES + len(value.key) + value.size
-
-
-def session_record_bytes(session: DurableSession) -> i64:
-    return SESSION_RECORD_BYTES + NOTICE_RECORD_BYTES * len(session.outbox)
-
-
-def consumer_record_bytes(consumer: BatchConsumer) -> i64:
-    size = (
-        CONSUMER_RECORD_BYTES
-        + len(consumer.name)
-        + len(consumer.user)
-        + BATCH_JOB_RECORD_BYTES * len(consumer.ids)
-    )
-    for queue in consumer.queues:
-        size += len(queue) + 2
-    return size
-
-
-def reader_record_bytes(reader: NamedReader) -> i64:
-    return READER_RECORD_BYTES + len(reader.name)
-
-
-def schedule_record_bytes(schedule: Schedule) -> i64:
-    job = schedule.job
-    key = job.key
-    limit_key = job.limit_key
-    names = schedule.name + schedule.cron + schedule.zone + schedule.user
-    names += job.queue + job.name + job.policy.dead_queue
-    size = len(names.encode()) + len(job.payload)
-    size += len(key) if key is not None else 0
-    size += len(limit_key) if limit_key is not None else 0
-    return SCHEDULE_RECORD_BYTES + size
 
 
 class State:
@@ -513,3 +192,340 @@ class State:
             self.timers.set(timer, self.time + idle_check_interval(expiry))
         elif timer is not None:
             self.timers.cancel(timer)
+
+
+@mypyc_attr(acyclic=True)
+class EngineSettings:
+    """The server's settings that decide what the engine does."""
+
+    __slots__ = (
+        "dead_bytes",
+        "dead_retention",
+        "default_ttr",
+        "finished_bytes",
+        "idle_expiry",
+        "max_bytes",
+        "max_jobs",
+        "max_schedules",
+        "outbox_age",
+        "outbox_bytes",
+        "payload_limit",
+        "queue_rules",
+        "schedule_bytes",
+        "uid_window",
+    )
+
+    def __init__(
+        self,
+        payload_limit: i64 = 1_048_576,
+        finished_bytes: i64 = 4 * 1_048_576,
+        uid_window: i64 = 600_000_000,
+        dead_retention: i64 = 7 * 86_400_000_000,
+        dead_bytes: i64 = 64 * 1_048_576,
+        default_ttr: i64 = 60_000_000,
+        outbox_age: i64 = 3_600_000_000,
+        outbox_bytes: i64 = 1_048_576,
+        max_jobs: i64 = -1,
+        max_bytes: i64 = -1,
+        max_schedules: i64 = 10_000,
+        schedule_bytes: i64 = 64 * 1_048_576,
+        idle_expiry: i64 = 0,
+        queue_rules: list[QueueRule] | None = None,
+    ) -> None:
+        self.payload_limit = payload_limit
+        self.finished_bytes = finished_bytes  # bound of the ring of recently finished jobs
+        self.uid_window = uid_window  # how long a uid is remembered after its job is gone
+        self.dead_retention = dead_retention
+        self.dead_bytes = dead_bytes  # of the dead letters of one queue
+        self.default_ttr = default_ttr
+        self.outbox_age = outbox_age  # how long a durable session may be away
+        self.outbox_bytes = outbox_bytes
+        self.max_jobs = max_jobs  # of a queue that has no bound of its own; -1: none
+        self.max_bytes = max_bytes
+        self.max_schedules = max_schedules
+        self.schedule_bytes = schedule_bytes  # of all of them: they are in memory
+        self.idle_expiry = idle_expiry  # of a queue that has none of its own; 0: none
+        # Settings for queues by their names, as the configuration has them; the first that fits.
+        self.queue_rules: list[QueueRule] = queue_rules or []
+
+
+# Entities beside jobs and queues
+
+
+@mypyc_attr(acyclic=True)
+class PendingDependents:
+    """The dependents of a job that has ended, which are still to be resolved."""
+
+    __slots__ = ("failed", "succeeded")
+
+    def __init__(self) -> None:
+        # The next one is last. Both are set if a dead letter was replayed and then succeeded.
+        self.failed: list[int] = []
+        self.succeeded: list[int] = []
+
+
+@mypyc_attr(acyclic=True)
+class Value:
+    """An expiring keyed value."""
+
+    __slots__ = ("expires_at", "key", "size", "timer", "value_at")
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.value_at: i64 = 0
+        self.size: i64 = 0
+        self.expires_at: i64 = 0
+        self.timer = Timer(VALUE_TIMER, self.key)
+
+
+@mypyc_attr(acyclic=True)
+class SessionNotice:
+    """One notice in a session's outbox."""
+
+    __slots__ = ("job", "label", "number", "stage", "time")
+
+    def __init__(self, number: i64, time: i64, job: i64, label: int, stage: i64) -> None:
+        self.number = number
+        self.time = time
+        self.job = job
+        self.label = label
+        self.stage = stage
+
+
+class DurableSession:
+    """A durable session: what its client is owed while its socket is away."""
+
+    __slots__ = (
+        "attached",
+        "changed_since_snapshot",
+        "delivered",
+        "id",
+        "numbered",
+        "outbox",
+        "record_seq",
+        "since",
+        "timer",
+    )
+
+    def __init__(self, id: i64, since: i64, seq: i64) -> None:
+        self.id = id
+        self.record_seq = seq  # the record that says all of it
+        self.changed_since_snapshot = False  # a notice was added since then
+        self.attached = True
+        self.since = since  # of the last attach or detach
+        self.outbox: deque[SessionNotice] = deque()
+        self.numbered: i64 = 0
+        self.delivered: i64 = 0
+        self.timer = Timer(SESSION_TIMER, id)
+
+
+class BatchConsumer:
+    """A reader in batches: the one batch it holds, and its number."""
+
+    __slots__ = (
+        "attempts",
+        "cleared_count",
+        "deadline",
+        "expired",
+        "fill_id",
+        "ids",
+        "name",
+        "number",
+        "open",
+        "owner",
+        "queues",
+        "record_seq",
+        "timer",
+        "user",
+    )
+
+    def __init__(self, name: str, owner: i64) -> None:
+        self.name = name
+        self.owner = owner
+        self.user = ""  # the user it belongs to; "": none, until a user leases a batch as it
+        self.record_seq: i64 = 0  # the record that says all of it
+        self.number: i64 = 0
+        self.open = False  # the batch of that number is out and not done
+        self.expired = False  # it was out for too long: its jobs are with others now
+        # Arrays, not lists: to snapshot or free a million numbers must not take long.
+        self.ids: array[int] = array("q")
+        self.attempts: array[int] = array("I")  # it has them for; 0: an older server did not say
+        self.queues: dict[bytes, None] = {}  # that those of its last batch were taken from
+        self.deadline: i64 = 0
+        self.timer = Timer(CONSUMER_TIMER, name)
+        # Not persistent: the request that makes the batch longer, and how many places at its
+        # beginning have been seen to since it is being ended.
+        self.fill_id: i64 = 0
+        self.cleared_count: i64 = 0
+
+
+@mypyc_attr(acyclic=True)
+class NamedReader:
+    """A reader of the journal, for which segments are kept: how far it is, and its lease."""
+
+    __slots__ = ("lease_until", "name", "next_seq", "record_seq")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.record_seq: i64 = 0  # the record that says all of it
+        self.next_seq: i64 = 0  # it has all records before this one
+        self.lease_until: i64 = 0  # from then on nothing is kept for it
+
+
+def idle_check_interval(idle_expiry: i64) -> i64:
+    """How often to check whether a queue is idle: using a queue costs nothing more."""
+    return idle_expiry // 8 + 1
+
+
+# Sizes of records
+
+
+def queue_record_bytes(queue: Queue) -> i64:
+    return QUEUE_RECORD_BYTES + len(queue.utf8)
+
+
+def value_record_bytes(value: Value) -> i64:
+    return VALUE_RECORD_BYTES + len(value.key) + value.size
+
+
+def session_record_bytes(session: DurableSession) -> i64:
+    return SESSION_RECORD_BYTES + NOTICE_RECORD_BYTES * len(session.outbox)
+
+
+def consumer_record_bytes(consumer: BatchConsumer) -> i64:
+    size = (
+        CONSUMER_RECORD_BYTES
+        + len(consumer.name)
+        + len(consumer.user)
+        + BATCH_JOB_RECORD_BYTES * len(consumer.ids)
+    )
+    for queue in consumer.queues:
+        size += len(queue) + 2
+    return size
+
+
+def reader_record_bytes(reader: NamedReader) -> i64:
+    return READER_RECORD_BYTES + len(reader.name)
+
+
+def schedule_record_bytes(schedule: Schedule) -> i64:
+    job = schedule.job
+    key = job.key
+    limit_key = job.limit_key
+    names = schedule.name + schedule.cron + schedule.zone + schedule.user
+    names += job.queue + job.name + job.policy.dead_queue
+    size = len(names.encode()) + len(job.payload)
+    size += len(key) if key is not None else 0
+    size += len(limit_key) if limit_key is not None else 0
+    return SCHEDULE_RECORD_BYTES + size
+
+
+# Public ids of jobs that were pushed without one
+
+MAX_ID: Final = (1 << 62) - 1
+_VARIANT: Final = 2 << 62
+
+_HALF: Final = 8
+PRODUCER_BYTES: Final = 2 * _HALF
+# Instead of what an old journal does not say of a producer: it may be any.
+_ANY: Final = bytes(_HALF)
+ANY_PRODUCER: Final = bytes(PRODUCER_BYTES)
+_CACHED: Final = 4096
+
+
+def derive_uid(salt: bytes, job_id: int) -> bytes:
+    """Return the uid of `job_id`: 16 bytes that look like a UUID of version 4.
+
+    Eight bytes are a keyed hash of the job's id, the other eight are the id under a mask that
+    depends on them. So it can be turned back into the id without an index, and one hash shows that
+    a uid was made up by a client. Without the data directory's salt nobody can guess a uid, or see
+    that two are neighbours.
+    """
+    tag = _tag(salt, job_id)
+    return tag + (job_id ^ _mask(salt, tag) | _VARIANT).to_bytes(8, "big")
+
+
+def job_id_of(salt: bytes, uid: bytes, below: int = MAX_ID + 1) -> int:
+    """The id behind a derived uid, or 0 if `uid` is not one of an id below that limit."""
+    if uid[6] >> 4 != 4 or uid[8] >> 6 != 2:
+        return 0
+    tag = uid[:8]
+    job_id = (int.from_bytes(uid[8:], "big") & MAX_ID) ^ _mask(salt, tag)
+    return job_id if job_id < below and tag == _tag(salt, job_id) else 0
+
+
+def format_uid(uid: bytes) -> str:
+    text = uid.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _tag(salt: bytes, job_id: int) -> bytes:
+    tag = blake2b(job_id.to_bytes(8, "big"), key=salt, person=b"tag", digest_size=8).digest()
+    return tag[:6] + bytes([0x40 | tag[6] & 0x0F]) + tag[7:]
+
+
+def _mask(salt: bytes, tag: bytes) -> int:
+    digest = blake2b(tag, key=salt, person=b"mask", digest_size=8).digest()
+    return int.from_bytes(digest, "big") & MAX_ID
+
+
+@mypyc_attr(acyclic=True)
+class ProducerHashes:
+    """Makes producers, and has all jobs of one share its bytes. It remembers the last thousands.
+
+    A given uid belongs to its producer: the queue that the push named, and the user who sent it.
+    Only a push of the same producer repeats it. A producer is kept as a hash of each, so that it
+    has the same few bytes whatever the names are.
+    """
+
+    __slots__ = ("_by_queue_and_user", "_interned", "_last", "_queue", "_user")
+
+    def __init__(self) -> None:
+        self._by_queue_and_user: dict[tuple[bytes, str], bytes] = {}
+        self._interned: dict[bytes, bytes] = {}
+        self._queue = b""
+        self._user = ""
+        self._last = b""  # that of the two
+
+    def hash_of(self, queue: bytes, user: str) -> bytes:
+        if queue is self._queue and user is self._user and self._last:
+            return self._last
+        key = (queue, user)
+        found = self._by_queue_and_user.get(key)
+        if found is None:
+            found = _digest(queue, b"queue") + _digest(user.encode(), b"user")
+            if len(self._by_queue_and_user) >= _CACHED:
+                self._by_queue_and_user.clear()
+            self._by_queue_and_user[key] = self.intern(found)
+        self._queue = queue
+        self._user = user
+        self._last = found
+        return found
+
+    def hash_of_queue(self, queue: bytes) -> bytes:
+        """That of a push whose user an old journal does not say."""
+        return self.intern(_digest(queue, b"queue") + _ANY)
+
+    def intern(self, producer: bytes) -> bytes:
+        """The same bytes, in the object that others have already."""
+        found = self._interned.get(producer)
+        if found is None:
+            if len(self._interned) >= _CACHED:
+                self._interned.clear()
+            self._interned[producer] = producer
+            found = producer
+        return found
+
+
+def is_same_producer(one: bytes, other: bytes) -> bool:
+    if one == other:
+        return True
+    return _is_same(one[:_HALF], other[:_HALF]) and _is_same(one[_HALF:], other[_HALF:])
+
+
+def _is_same(one: bytes, other: bytes) -> bool:
+    return one == other or _ANY in (one, other)
+
+
+def _digest(name: bytes, what: bytes) -> bytes:
+    return blake2b(name, person=what, digest_size=_HALF).digest()

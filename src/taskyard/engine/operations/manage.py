@@ -1,4 +1,6 @@
-"""Looking after jobs and queues: delete, move, re-score, replay, pause, purge, and the like."""
+"""Looking after what the engine keeps: jobs and queues (delete, move, re-score, replay, pause,
+purge, and the like), expiring keyed values, durable sessions, and readers of the journal.
+"""
 
 from __future__ import annotations
 
@@ -78,6 +80,13 @@ from taskyard.engine.records.job_lifecycle import (
 )
 from taskyard.engine.transitions import dead_letter_expiry, is_key_taken
 from taskyard.shared.text import NAME_RULE, valid_name
+
+MAX_KEY_BYTES = 0xFFFF
+
+MIN_LEASE: Final = SECOND
+MAX_LEASE: Final = 366 * 86_400 * SECOND
+
+# Jobs and queues
 
 
 def delete_job(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> None:
@@ -267,9 +276,7 @@ def _existing_queue(core: Core, name: bytes) -> Queue:
     return queue
 
 
-# Expiring keyed values and durable sessions
-
-MAX_KEY_BYTES = 0xFFFF
+# Keyed values and durable sessions
 
 
 def set_value(
@@ -374,10 +381,7 @@ def _check_expiry(expires_at: i64, now: i64) -> None:
         raise InvalidOption("expires_at", "must lie ahead")
 
 
-# Readers of the journal: named, each with a position and a lease of its own
-
-MIN_LEASE: Final = SECOND
-MAX_LEASE: Final = 366 * 86_400 * SECOND
+# Readers of the journal
 
 
 def register_reader(
@@ -385,7 +389,10 @@ def register_reader(
 ) -> NamedReader:
     """Register a reader that wants all from record `next_seq` on, or renew one that returns.
 
-    One that returns is where it was, unless it says that it is further.
+    Readers of the journal are named, each with a position and a lease of its own. What a reader has
+    not committed yet is kept for it, within the operator's limits, while its lease lasts: see
+    journal/compaction.py. That a lease lapses is not an event; its reader stays, with its position,
+    and may return. One that returns is where it was, unless it says that it is further.
     """
     if not valid_name(name):
         raise InvalidOption("reader", NAME_RULE)

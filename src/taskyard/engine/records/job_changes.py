@@ -210,7 +210,7 @@ class RemoveRecord(JobRecord):
         self.cause = cause
         self.ended = ended  # it had succeeded or failed before
         self.uid = uid
-        self.producer = producer  # of the uid that is remembered from here on: see uid.py
+        self.producer = producer  # of the uid that is remembered from here on: see ProducerHashes
 
     def kind(self) -> i64:
         return REMOVE

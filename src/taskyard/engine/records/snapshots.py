@@ -109,6 +109,8 @@ HAS_BLOCKERS: Final = 32
 HAS_RESULT: Final = 64
 HAS_LIMIT_KEY: Final = 128  # from version 2 on
 
+# Records
+
 
 @mypyc_attr(acyclic=True)
 class JobSnapshot(Record):
@@ -463,7 +465,7 @@ class TombstonesSnapshot(Record):
         self.first = first
         self.uids = uids
         self.ids = ids
-        self.producers = producers  # of each: see uid.py
+        self.producers = producers  # of each: see ProducerHashes
 
     def kind(self) -> i64:
         return SNAPSHOT_TOMBSTONES
@@ -507,7 +509,7 @@ class Checkpoint(Record):
         put_ids(out, self.counts)
 
 
-# Decodes snapshot records; the counterpart of each one's `encode`
+# Decoding: the counterpart of each record's `encode`
 
 
 def read_job_snapshot(
@@ -686,10 +688,15 @@ def _consumer(version: i64, fields: FieldReader) -> BatchConsumer:
     return consumer
 
 
-# Applies snapshot records: a known thing gets its new position, an unknown one is created
+# Applying
 
 
 def apply_snapshot(state: State, record: r.Record) -> None:
+    """Apply a snapshot: a known thing gets its new position, an unknown one is created.
+
+    Known things are exactly as the snapshot says already, except in what a partial replay could not
+    know of queues, sessions and the like; those are set to what it says.
+    """
     state.time = record.time
     if isinstance(record, JobSnapshot):
         apply_job_snapshot(state, record)

@@ -1,8 +1,4 @@
-"""Jobs by id.
-
-Ids are dense, so jobs sit in small pages: no boxed key and no hash slot per job, and nothing that
-has to be resized in one go while it grows.
-"""
+"""What the state is looked up by: jobs by id, tombstones by uid, live bytes by position."""
 
 from __future__ import annotations
 
@@ -14,21 +10,20 @@ from sortedcontainers import SortedDict
 
 from taskyard.engine.model.job import Job
 
+# Jobs
+
 _PAGE_BITS: Final = 6  # 64 to a page: a lone survivor pins about half a kilobyte
 _PAGE_JOBS: Final = 1 << _PAGE_BITS
 _PAGE_MASK: Final = _PAGE_JOBS - 1
 
 
-@mypyc_attr(acyclic=True)
-class _Page:
-    __slots__ = ("jobs", "used")
-
-    def __init__(self) -> None:
-        self.jobs: list[Job | None] = [None] * _PAGE_JOBS
-        self.used: i64 = 0
-
-
 class JobIndex:
+    """Jobs by id.
+
+    Ids are dense, so jobs sit in small pages: no boxed key and no hash slot per job, and nothing
+    that has to be resized in one go while it grows.
+    """
+
     __slots__ = (
         "_last_page",
         "_last_page_number",
@@ -102,37 +97,28 @@ class JobIndex:
         return page
 
 
+@mypyc_attr(acyclic=True)
+class _Page:
+    __slots__ = ("jobs", "used")
+
+    def __init__(self) -> None:
+        self.jobs: list[Job | None] = [None] * _PAGE_JOBS
+        self.used: i64 = 0
+
+
 # Tombstones
 
 _MIN_BUCKET_US: Final = 100_000  # microseconds of one bucket
 _MAX_BUCKETS: Final = 4096  # about so many for the whole window, if that is longer
 
 
-@mypyc_attr(acyclic=True)
-class Tombstone:
-    """What is remembered with a uid: its job, and the producer, see uid.py."""
-
-    __slots__ = ("id", "producer")
-
-    def __init__(self, id: i64, producer: bytes) -> None:
-        self.id = id
-        self.producer = producer
-
-
-@mypyc_attr(acyclic=True)
-class TombstoneBucket:
-    """The tombstones of one stretch of time."""
-
-    __slots__ = ("record_seq", "since", "tombstones", "uids")
-
-    def __init__(self, since: i64) -> None:
-        self.since = since
-        self.uids: list[bytes] = []
-        self.tombstones: list[Tombstone] = []
-        self.record_seq: i64 = 0  # the record of the first, or the snapshot of all of them
-
-
 class Tombstones:
+    """Uids of jobs that are gone, remembered for a while, because a producer may repeat its push.
+
+    They are kept in buckets by the time at which they were added. So a time is enough to forget the
+    oldest, in whatever order the records came back from the journal.
+    """
+
     def __init__(self, window: i64) -> None:
         self.window = window  # how long each is remembered; 0: none is
         self.by_uid: dict[bytes, Tombstone] = {}
@@ -187,7 +173,31 @@ class Tombstones:
                     del self.by_uid[uid]
 
 
-# How many bytes of the journal are still live, and where they are
+@mypyc_attr(acyclic=True)
+class Tombstone:
+    """What is remembered with a uid: its job, and the producer, see ProducerHashes."""
+
+    __slots__ = ("id", "producer")
+
+    def __init__(self, id: i64, producer: bytes) -> None:
+        self.id = id
+        self.producer = producer
+
+
+@mypyc_attr(acyclic=True)
+class TombstoneBucket:
+    """The tombstones of one stretch of time."""
+
+    __slots__ = ("record_seq", "since", "tombstones", "uids")
+
+    def __init__(self, since: i64) -> None:
+        self.since = since
+        self.uids: list[bytes] = []
+        self.tombstones: list[Tombstone] = []
+        self.record_seq: i64 = 0  # the record of the first, or the snapshot of all of them
+
+
+# Live bytes
 
 _REGION_BITS: Final = 20
 # positions are counted together in regions of this many bytes
@@ -209,6 +219,12 @@ SCHEDULE_RECORD_BYTES: Final = 192
 
 @mypyc_attr(acyclic=True)
 class LiveBytes:
+    """How many bytes of the journal are still live, and where they are.
+
+    Everything alive counts at the position where it was written, with about as many bytes as its
+    snapshot would take. Compaction asks which parts of the oldest segment still have live bytes.
+    """
+
     __slots__ = (
         "_added",
         "_added_region",

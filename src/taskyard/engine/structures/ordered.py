@@ -1,16 +1,6 @@
-"""Jobs in order: the structure behind every state of every queue.
+"""Collections in order: jobs by key, ready jobs by priority, and a plain queue.
 
-An OrderedJobs holds jobs by (order key, id) in chunks of a few hundred. Taking from either end,
-appending, removing, and searching by key or by index are O(log n) or a short move of memory. A
-plain list would move megabytes, and a linked list could not resume a scan at a job that has left
-meanwhile.
-
-Most jobs leave in order of arrival. So the chunk that they leave from is reversed, once, and kept
-before the others as `front`: to take its last costs nothing, while to take the first of a list
-moves all that is behind it.
-
-Most queues have few jobs in each state, and there may be very many queues. So a single job is kept
-without any list: with those, it would be in five pieces of memory.
+OrderedJobs is the structure behind every state of every queue.
 """
 
 from __future__ import annotations
@@ -25,13 +15,28 @@ from taskyard.engine.model.job import MAX_PRIORITY, Job
 
 T = TypeVar("T")
 
-
 CHUNK_JOBS: Final = 512
 _HALF: Final = CHUNK_JOBS // 2
+
+# Jobs in order
 
 
 @mypyc_attr(acyclic=True)
 class OrderedJobs:
+    """Holds jobs by (order key, id) in chunks of a few hundred.
+
+    Taking from either end, appending, removing, and searching by key or by index are O(log n) or a
+    short move of memory. A plain list would move megabytes, and a linked list could not resume a
+    scan at a job that has left meanwhile.
+
+    Most jobs leave in order of arrival. So the chunk that they leave from is reversed, once, and
+    kept before the others as `front`: to take its last costs nothing, while to take the first of a
+    list moves all that is behind it.
+
+    Most queues have few jobs in each state, and there may be very many queues. So a single job is
+    kept without any list: with those, it would be in five pieces of memory.
+    """
+
     __slots__ = ("chunks", "front", "priority", "single", "size")
 
     def __init__(self, priority: i64 = 0) -> None:
@@ -243,11 +248,17 @@ def _reversed_slice(front: list[Job], end: i64, limit: i64) -> list[Job]:
     return found
 
 
-# The ready jobs of one queue, in delivery order
+# Ready jobs
 
 
 @mypyc_attr(acyclic=True)
 class PriorityQueue:
+    """The ready jobs of one queue, in delivery order.
+
+    One OrderedJobs per priority that has jobs. Most queues have one priority, so the sorted index
+    over the priorities exists only while there are two or more.
+    """
+
     __slots__ = ("by_priority", "highest", "size", "sorted_priorities")
 
     def __init__(self) -> None:
@@ -363,11 +374,15 @@ class PriorityQueue:
             self.sorted_priorities = None
 
 
-# First in, first out: compiled, a few instructions where a deque costs hundreds
+# First in, first out
 
 
 class Fifo(Generic[T]):
-    """Two lists, of which one is added to and the other, turned round, is taken from."""
+    """First in, first out: two lists, of which one is added to and the other, turned round, is
+    taken from.
+
+    Compiled, that is a few instructions where a deque costs hundreds.
+    """
 
     __slots__ = ("_newer", "_older")
 

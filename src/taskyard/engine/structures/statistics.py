@@ -1,7 +1,7 @@
-"""How long things take: histograms that cost a few instructions to add to.
+"""How long things take, and sums over queues, for metrics, plots and live figures.
 
-Measured while the server runs, for its metrics; nothing here is persistent, and no decision
-depends on it. Durations are in microseconds.
+Measured while the server runs; nothing here is persistent, and no decision depends on it. Durations
+are in microseconds.
 """
 
 from __future__ import annotations
@@ -22,14 +22,94 @@ _QUEUE_BOUNDS: Final = 14
 NAMED_QUEUES: Final = 1000
 _COUNTERS: Final = 8  # that a queue has
 
+# Times
+
+
+class EngineStatistics:
+    """The times of all queues, and the pushes that were refused.
+
+    The first queues have times of their own, up to a limit; the others share theirs. A queue that
+    is deleted frees its place for the next new one.
+    """
+
+    def __init__(self, limit: i64 = NAMED_QUEUES) -> None:
+        self.limit = limit
+        self.named_count: i64 = 0
+        self.shared_times = QueueTimes()
+        self.refused_pushes: i64 = 0  # pushes to queues that were full
+        self.overflowed_pushes: i64 = 0  # those that became dead letters instead
+        self.schedules = ScheduleStatistics()
+        self.refused_without_space: i64 = 0  # pushes and the like that the disk had no space for
+        self.deleted_since_start: list[
+            int
+        ] = []  # counters of those that were deleted and had none of their own
+        # All that deleted queues have counted and measured, so that sums never go back.
+        self.deleted_counters: list[int] = [0] * _COUNTERS
+        self.deleted_times = QueueTimes()
+
+    def times_of(self, queue: Queue) -> QueueTimes:
+        times = queue.times
+        if times is None:
+            times = self.shared_times
+            if self.named_count < self.limit:
+                times = QueueTimes()
+                self.named_count += 1
+            queue.times = times
+        return times
+
+    def forget_queue(self, queue: Queue) -> None:
+        """The queue is deleted. What it has counted stays in the sum that it was a part of."""
+        for at, count in enumerate(queue.counters()):
+            self.deleted_counters[at] += count
+        times = queue.times
+        if times is not None and times is not self.shared_times:
+            self.deleted_times.add(times)
+            self.named_count -= 1
+            return
+        counts = queue.counts_since_start()
+        gone = self.deleted_since_start
+        self.deleted_since_start = (
+            [gone[at] + counts[at] for at in range(len(counts))] if gone else counts
+        )
+
+
+@mypyc_attr(acyclic=True)
+class QueueTimes:
+    """How long the jobs of a queue have waited, and how long it took to do them."""
+
+    __slots__ = ("runs", "waits")
+
+    def __init__(self) -> None:
+        self.waits = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # ready until leased
+        self.runs = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # leased until finished
+
+    def add(self, other: QueueTimes) -> None:
+        self.waits.add_all(other.waits)
+        self.runs.add_all(other.runs)
+
+
+@mypyc_attr(acyclic=True)
+class ScheduleStatistics:
+    """The results of the ticks of all schedules."""
+
+    __slots__ = ("lateness", "missed", "refused", "runs", "skipped")
+
+    def __init__(self) -> None:
+        self.runs: i64 = 0
+        self.skipped: i64 = 0  # while the last job had not ended
+        self.missed: i64 = 0  # no run was for them
+        self.refused: i64 = 0  # their push was refused at first
+        self.lateness = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # from tick to push
+
 
 @mypyc_attr(acyclic=True)
 class Histogram:
-    """Counts by powers of two: bound number `i` is 2^(first + i * step) and belongs to its bucket.
+    """Counts by powers of two, with a few instructions for each value.
 
-    The last bucket is for what is beyond all bounds. Values for the same bucket in a row are
-    counted apart until another bucket has its turn or the counts are read: a number in a list is an
-    object, which has to be made anew each time.
+    Bound number `i` is 2^(first + i * step) and belongs to its bucket. The last bucket is for what
+    is beyond all bounds. Values for the same bucket in a row are counted apart until another bucket
+    has its turn or the counts are read: a number in a list is an object, which has to be made anew
+    each time.
     """
 
     __slots__ = (
@@ -114,88 +194,17 @@ def _bits(number: i64) -> i64:
     return bits + (number >> 1)
 
 
-@mypyc_attr(acyclic=True)
-class QueueTimes:
-    """How long the jobs of a queue have waited, and how long it took to do them."""
-
-    __slots__ = ("runs", "waits")
-
-    def __init__(self) -> None:
-        self.waits = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # ready until leased
-        self.runs = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # leased until finished
-
-    def add(self, other: QueueTimes) -> None:
-        self.waits.add_all(other.waits)
-        self.runs.add_all(other.runs)
-
-
-@mypyc_attr(acyclic=True)
-class ScheduleStatistics:
-    """The results of the ticks of all schedules."""
-
-    __slots__ = ("lateness", "missed", "refused", "runs", "skipped")
-
-    def __init__(self) -> None:
-        self.runs: i64 = 0
-        self.skipped: i64 = 0  # while the last job had not ended
-        self.missed: i64 = 0  # no run was for them
-        self.refused: i64 = 0  # their push was refused at first
-        self.lateness = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # from tick to push
-
-
-class EngineStatistics:
-    """The times of all queues, and the pushes that were refused.
-
-    The first queues have times of their own, up to a limit; the others share theirs. A queue that
-    is deleted frees its place for the next new one.
-    """
-
-    def __init__(self, limit: i64 = NAMED_QUEUES) -> None:
-        self.limit = limit
-        self.named_count: i64 = 0
-        self.shared_times = QueueTimes()
-        self.refused_pushes: i64 = 0  # pushes to queues that were full
-        self.overflowed_pushes: i64 = 0  # those that became dead letters instead
-        self.schedules = ScheduleStatistics()
-        self.refused_without_space: i64 = 0  # pushes and the like that the disk had no space for
-        self.deleted_since_start: list[
-            int
-        ] = []  # counters of those that were deleted and had none of their own
-        # All that deleted queues have counted and measured, so that sums never go back.
-        self.deleted_counters: list[int] = [0] * _COUNTERS
-        self.deleted_times = QueueTimes()
-
-    def times_of(self, queue: Queue) -> QueueTimes:
-        times = queue.times
-        if times is None:
-            times = self.shared_times
-            if self.named_count < self.limit:
-                times = QueueTimes()
-                self.named_count += 1
-            queue.times = times
-        return times
-
-    def forget_queue(self, queue: Queue) -> None:
-        """The queue is deleted. What it has counted stays in the sum that it was a part of."""
-        for at, count in enumerate(queue.counters()):
-            self.deleted_counters[at] += count
-        times = queue.times
-        if times is not None and times is not self.shared_times:
-            self.deleted_times.add(times)
-            self.named_count -= 1
-            return
-        counts = queue.counts_since_start()
-        gone = self.deleted_since_start
-        self.deleted_since_start = (
-            [gone[at] + counts[at] for at in range(len(counts))] if gone else counts
-        )
-
-
-# Sums over queues, added up a few at a time, for plots and live figures
+# Totals
 
 
 @mypyc_attr(acyclic=True)
 class QueueTotals:
+    """Sums over queues, added up a few at a time.
+
+    Totals that were started with the list of all queues and have been given each of them are
+    complete: their counters never fall, because those of deleted queues are in them as well.
+    """
+
     __slots__ = (
         "_statistics",
         "blocked",

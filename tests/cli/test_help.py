@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from support.tool import Tool
 
-from taskyard.shared import exit_codes
 from taskyard.cli.completion import SHELLS, build_full_parser
 from taskyard.cli.main import COMMANDS
+from taskyard.shared import exit_codes
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 THERE = [name for name, (module, _) in COMMANDS.items() if find_spec(module) is not None]

@@ -119,7 +119,10 @@ def test_a_wait_lasts_until_the_thread_comes_back_and_has_the_stack_it_left_with
     ("symbol", "function"),
     [
         ("CPyDef_replies___ReplyQueue___send", "broker.replies.ReplyQueue.send"),
-        ("CPyDef_replies___ReplyQueue____record_timing", "broker.replies.ReplyQueue._record_timing"),
+        (
+            "CPyDef_replies___ReplyQueue____record_timing",
+            "broker.replies.ReplyQueue._record_timing",
+        ),
         (
             "CPyPy_server___net___connection___Connection___write",
             "server.net.connection.Connection.write",

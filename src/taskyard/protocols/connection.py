@@ -1,8 +1,10 @@
-"""The course of one connection, the same for all protocols: command after command, replies in
-order.
+"""The course of one connection, the same for all protocols but HTTP.
 
-A command that has to wait (for a job, for a payload from disk, for the client to read) delays those
-behind it on this connection, and no other. What the commands are is up to the protocol.
+It executes command after command and replies in order. A command that has to wait (for a job, for a
+payload from disk, for the client to read) delays those behind it on this connection, and no other.
+What the commands are is up to the protocol.
+
+The module also recognises input of other protocols, so that a listener refuses it.
 """
 
 from __future__ import annotations
@@ -39,6 +41,16 @@ from taskyard.engine.model.job import Job, Origin
 
 INPUT_LIMIT: Final = 262_144  # bytes of commands kept while one has to wait
 UNAUTHENTICATED_LIMIT: Final = 16_384  # bytes of input kept for a client that has to log in first
+
+NOT_HTTP: Final = "this port does not speak HTTP"
+NOT_TLS: Final = "this port does not speak TLS"
+NOT_RESP: Final = "this port does not speak RESP"
+NOT_PROXY: Final = "this port does not take the PROXY protocol"
+
+_HANDSHAKE: Final = 0x16  # the first byte of a TLS connection, and of no command
+_METHOD: Final = re.compile(rb"[A-Za-z-]{1,32}")
+_VERSION: Final = re.compile(rb"HTTP/[0-9](\.[0-9])?")
+_ARRAY: Final = re.compile(rb"\*[0-9]{1,9}")
 
 
 class ProtocolConnection(ClientConnection):
@@ -554,17 +566,10 @@ class _JobDeliveryCallback:
             self._connection.send_job(self._job, payload)
 
 
-# Recognises input of another protocol at a port that does not speak it
-
-NOT_HTTP: Final = "this port does not speak HTTP"
-NOT_TLS: Final = "this port does not speak TLS"
-NOT_RESP: Final = "this port does not speak RESP"
-NOT_PROXY: Final = "this port does not take the PROXY protocol"
-
-_HANDSHAKE: Final = 0x16  # the first byte of a TLS connection, and of no command
-_METHOD: Final = re.compile(rb"[A-Za-z-]{1,32}")
-_VERSION: Final = re.compile(rb"HTTP/[0-9](\.[0-9])?")
-_ARRAY: Final = re.compile(rb"\*[0-9]{1,9}")
+# Input of other protocols at a port that does not speak them. A browser sends HTTP requests for
+# whatever page it shows, to any port of its own machine, and a TLS handshake where the page says
+# so; a proxy may be set up for the wrong port. The first lines of those are no commands, but what
+# an attacker's page has put behind or into them may be.
 
 
 def looks_like_tls(data: bytes) -> bool:

@@ -1,4 +1,6 @@
-"""Lines out of a stream of bytes, however it arrives. No I/O."""
+"""What several protocols spell alike: lines, numbers, JSON kept as text, times, ids of jobs. No
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,43 @@ from mypy_extensions import i64
 
 _LINE_FEED: Final = 10
 
+_THOUSAND: Final = 1000
+_MILLION: Final = 1_000_000
+_BILLION: Final = 1_000_000_000
+_ZERO: Final = 48
+_NINE: Final = 57
+_MAX_DIGITS: Final = 18  # digits of any number that fits 64 bits whatever they are
+
+_HEADS: Final[list[bytes]] = [b"%d" % number for number in range(_THOUSAND)]
+_TAILS: Final[list[bytes]] = [b"%03d" % number for number in range(_THOUSAND)]
+
+_STRING_OR_SPACE: Final = re.compile(rb'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
+_TAB: Final = 9
+_CR: Final = 13
+_SPACE: Final = 32
+_QUOTE: Final = 34
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(msgspec.Raw).decode
+
+_RFC_3339: Final = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR_10000: Final = 253_402_300_800_000_000
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+_DASH: Final = 45
+
+
+# Lines
+
 
 class LineTooLong(Exception):
     """A line has grown beyond the limit without ending."""
 
 
 class LineBuffer:
-    """Feed bytes, take complete lines without their line feed."""
+    """Feed bytes, however they arrive; take complete lines without their line feed."""
 
     def __init__(self, limit: i64) -> None:
         self._limit = limit
@@ -111,16 +143,6 @@ class LineBuffer:
 
 # Numbers in decimal: to bytes and back, without a text in between
 
-_THOUSAND: Final = 1000
-_MILLION: Final = 1_000_000
-_BILLION: Final = 1_000_000_000
-_ZERO: Final = 48
-_NINE: Final = 57
-_MAX_DIGITS: Final = 18  # digits of any number that fits 64 bits whatever they are
-
-_HEADS: Final[list[bytes]] = [b"%d" % number for number in range(_THOUSAND)]
-_TAILS: Final[list[bytes]] = [b"%03d" % number for number in range(_THOUSAND)]
-
 
 def decimal(number: i64) -> bytes:
     """The digits of a number; three at a time, since `str` makes a text and formats it first."""
@@ -185,22 +207,13 @@ def number_at(text: bytes, start: i64) -> tuple[i64, i64]:
 
 # JSON kept as text: white space removed, and payloads of other protocols made JSON
 
-_STRING_OR_SPACE: Final = re.compile(rb'("(?:[^"\\]|\\.)*")|[ \t\r\n]+', re.DOTALL)
-_TAB: Final = 9
-_LF: Final = 10
-_CR: Final = 13
-_SPACE: Final = 32
-_QUOTE: Final = 34
-_encode: Final = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(msgspec.Raw).decode
-
 
 def compact(text: bytes) -> bytes:
     """Valid JSON without the white space between its tokens; spelling and order stay."""
     if text and text[0] == _QUOTE and text[-1] == _QUOTE:
         return text  # one string, whose spaces are its own
     # By their numbers: bytes would be tried as numbers first, which costs an exception each.
-    if _SPACE in text or _LF in text or _TAB in text or _CR in text:
+    if _SPACE in text or _LINE_FEED in text or _TAB in text or _CR in text:
         return _STRING_OR_SPACE.sub(rb"\1", text)
     return text
 
@@ -220,13 +233,6 @@ def as_json(payload: bytes) -> bytes:
 
 
 # Times as clients write them: RFC 3339, from and to microseconds since the epoch
-
-_RFC_3339: Final = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
-)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_YEAR_10000: Final = 253_402_300_800_000_000
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def parse_time(moment: str) -> int:
@@ -250,8 +256,6 @@ def format_time(us: int) -> str:
 
 
 # The public id of a job as text: a UUID in its canonical form
-
-_DASH: Final = 45
 
 
 def parse_uid(text: bytes) -> bytes | None:

@@ -2,8 +2,8 @@
 
 A request that has to wait delays no other: its answer has its label. A client's session holds what
 it fetches; the session is its connection, or outlives it if the client asks for that. Knows whole
-messages and whole frames; the WebSocket itself is the listener's. User documentation:
-docs/glovebox.md.
+messages and whole frames; the WebSocket itself is the listener's. The module `types` has the
+requests and answers. User documentation: docs/glovebox.md.
 """
 
 from __future__ import annotations
@@ -89,70 +89,7 @@ from taskyard.protocols.glovebox.types import (
     Post,
 )
 
-# A pop or fetch of a Glovebox client that waits, and its timeout
-
 MAX_SECONDS: Final = 366 * 86_400
-
-
-class PendingFetch:
-    """A pop or fetch, until it is answered."""
-
-    __slots__ = ("is_pop", "label", "option", "sync", "timeout")
-
-    def __init__(self, label: int, sync: i64, pop: bool) -> None:
-        self.label = label
-        self.sync = sync
-        self.is_pop = pop
-        self.timeout: i64 = 0  # how long it may wait, in microseconds
-        self.option = ""  # as it calls that
-
-
-def microseconds(option: str, seconds: float) -> i64:
-    """A time that a client has sent, which may be any float; 0 only if it is."""
-    if not 0 <= seconds <= MAX_SECONDS:  # NaN is not either
-        raise InvalidOption(option, f"must be 0 to {MAX_SECONDS} seconds")
-    whole = round(seconds * SECOND)
-    return whole if whole or not seconds else 1
-
-
-class WebSocketReader(Protocol):
-    """The reading side of a WebSocket."""
-
-    def feed(self, data: bytes) -> None: ...
-
-    def partial_message_bytes(self) -> int:
-        """Bytes of a message whose end has not arrived, as far as that is known."""
-        ...
-
-    def on_disconnect(self) -> None: ...
-
-
-class MessageDelivery:
-    """Delivers a message when its payload has been read from disk."""
-
-    def __init__(
-        self,
-        connection: GloveboxConnection,
-        pending: PendingFetch,
-        id: i64,
-        level: i64,
-        position: i64,
-    ) -> None:
-        self._connection = connection
-        self._pending = pending
-        self._id = id
-        self._level = level
-        self._position = position
-
-    def on_payload_read(self, payload: bytes | None) -> None:
-        self.send(payload)
-        self._connection.on_payload_read()
-
-    def send(self, payload: bytes | None) -> None:
-        self._connection.send_message(self._pending, self._id, payload, self._level, self._position)
-
-
-# Sends the frames of one Glovebox connection, each at the durability that it needs
 
 # When a frame may be sent: at once, with the answers that keep the server's promise, when all up to
 # its position has been written, or when it has been synced.
@@ -161,67 +98,7 @@ PROMISED: Final = 1
 WRITTEN: Final = 2
 SYNCED: Final = 3
 
-
-class DurabilityOutput:
-    def __init__(
-        self, broker: Broker, scheduler: Scheduler, reply_queue: ReplyQueue, hello_position: i64
-    ) -> None:
-        self._broker = broker
-        self._scheduler = scheduler
-        self._reply_queue = reply_queue
-        self._written = DeferredReplies(broker, reply_queue, broker.written_waiters)
-        self._synced = DeferredReplies(broker, reply_queue, broker.synced_waiters)
-        self._hello_position = hello_position
-        self._owed_position: i64 = 0  # position that must be synced before what was sent behind it
-        self._flush_scheduled = False
-
-    def send_owed_notices(self, frames: list[bytes], position: i64) -> None:
-        """Send first what is owed from before; all of it is durable by then."""
-        broker = self._broker
-        for frame in frames:
-            self.send(frame, SYNCED, position)
-        if broker.durability != SYNC and position > broker.journal.durable:
-            self._owed_position = max(position, self._hello_position)
-
-    def send(self, frame: bytes, level: i64, position: i64) -> None:
-        broker = self._broker
-        journal = broker.journal
-        if self._owed_position > journal.durable:
-            level = SYNCED
-            position = max(position, self._owed_position)
-        elif self._hello_position > broker.reply_position:
-            if level == SYNCED and position > journal.durable and broker.durability != SYNC:
-                position = max(position, self._hello_position)
-            else:
-                level = PROMISED
-        durability = broker.durability
-        if (
-            level == PROMISED
-            or (level == WRITTEN and durability == WRITE)
-            or (level == SYNCED and durability == SYNC)
-        ):
-            self._reply_queue.send(frame, position)
-        elif level == WRITTEN and position > journal.written:
-            self._written.add(frame, position)
-        elif level == SYNCED and position > journal.durable:
-            self._synced.add(frame, position)
-        else:
-            self._reply_queue.send_unordered(frame)
-        self.schedule_flush()
-
-    def schedule_flush(self) -> None:
-        """Make one write of all frames of the rest of this turn."""
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._scheduler.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_scheduled = False
-        self._reply_queue.flush_output()
-
-
-# WebSocket frames as a server sends them: whole messages, unmasked
-
+# Opcodes of WebSocket frames.
 TEXT: Final = 1
 BINARY: Final = 2
 CLOSE: Final = 8
@@ -230,67 +107,8 @@ PONG: Final = 10
 
 _FIN: Final = 0x80
 
-
-def encode_frame(opcode: int, payload: bytes) -> bytes:
-    size = len(payload)
-    first = _FIN | opcode
-    if size < 126:
-        return bytes((first, size)) + payload
-    if size <= 0xFFFF:
-        return bytes((first, 126)) + size.to_bytes(2, "big") + payload
-    return bytes((first, 127)) + size.to_bytes(8, "big") + payload
-
-
-# Tracks which notices a durable session's client was sent, and which it has confirmed
-
 # unconfirmed notices; the engine's own bound is below that by default
 _MAX_UNCONFIRMED: Final = 65_536
-
-
-class NoticeTracker:
-    def __init__(self, numbered: i64) -> None:
-        self.last_notice = numbered  # the last one that was sent
-        self._unconfirmed: dict[int, None] = {}  # sent and not confirmed, in order
-        self._pings: dict[int, list[int]] = {}  # the notices that each ping follows
-
-    def number_next(self) -> i64:
-        """Number the notice that is sent now, with a ping of its own."""
-        self.last_notice += 1
-        self.mark_sent([self.last_notice])
-        return self.last_notice
-
-    def mark_sent(self, numbers: list[int]) -> None:
-        """Record that these were sent in a row; the ping carries the last of the numbers."""
-        for number in numbers:
-            self._unconfirmed[number] = None
-        self._pings[numbers[-1]] = numbers
-        while len(self._unconfirmed) > _MAX_UNCONFIRMED:  # a client that answers no pings
-            del self._unconfirmed[next(iter(self._unconfirmed))]
-            del self._pings[next(iter(self._pings))]
-
-    def confirm(self, number: int) -> bool:
-        """Handle the pong with this number; False if no ping had it."""
-        numbers = self._pings.pop(number, None)
-        if numbers is None:
-            return False
-        for confirmed in numbers:
-            self._unconfirmed.pop(confirmed, None)
-        return True
-
-    def last_delivered(self) -> i64:
-        """The client has received all notices up to this one."""
-        return next(iter(self._unconfirmed)) - 1 if self._unconfirmed else self.last_notice
-
-
-def stage_index(stage: int) -> int:
-    return stage.bit_length() - 1
-
-
-def encode_ping(number: int) -> bytes:
-    return encode_frame(PING, number.to_bytes(8, "big"))
-
-
-# One client of Glovebox: its requests, and what it is sent
 
 MAX_PENDING_FETCHES: Final = 4096  # pops and fetches of one connection that wait at the same time
 MAX_ERROR_KEY_CHARS: Final = 255  # characters of an error's key
@@ -298,8 +116,122 @@ STAGE_INDEX_READY: Final = 0
 STAGE_INDEX_FINISH: Final = 4
 SHARD: Final = 0  # there is one
 
+DEFAULT_RETRIES: Final = 20
+VERBS: Final = ("post", "fetch", "finish", "pop", "create")
+
+
+def random_session_id() -> int:
+    """A session's id. A client that knows it can take over the session, so it must not be
+    guessable.
+
+    Its upper bit is set, so that it is never the number of a connection of another protocol.
+    """
+    return FIRST_SESSION_ID | secrets.randbits(62)
+
+
+class Glovebox:
+    """State shared by all connections of this protocol."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        scheduler: Scheduler,
+        output_limit: i64,
+        creation: bool = True,
+        generate_id: Callable[[], int] = random_session_id,
+        allow: Allow = check_rules,
+    ) -> None:
+        self.broker = broker
+        self.scheduler = scheduler
+        self.output_limit = output_limit
+        self.allows_creation = creation  # clients may create queues
+        self.check_permission = allow
+        self.stats = ProtocolStats("glovebox")
+        broker.metrics.add_protocol(self.stats)
+        self.verbs = {name: self.stats.add_command(name) for name in VERBS}
+        self._generate_id = generate_id
+        self._policies: dict[int, Policy] = {}
+        self._attached: dict[int, GloveboxConnection] = {}  # of durable sessions
+
+    def connect(
+        self,
+        transport: Transport,
+        peer: str,
+        binary: bool = False,
+        durable: bool = False,
+        reconnect_as: int | None = None,
+        principal: Principal = ANONYMOUS,
+        accept: Callable[[], None] | None = None,
+    ) -> GloveboxConnection:
+        """Send hello to a new client.
+
+        A session that cannot be kept is refused with a TaskyardError; once `accept` was called,
+        nothing is refused any more.
+        """
+        engine = self.broker.engine
+        now = self.broker.begin_turn()
+        origin = Origin(GLOVEBOX, principal.name, f"{peer}#{self.stats.total_connections + 1}")
+        known = None if reconnect_as is None else engine.state.sessions.get(reconnect_as)
+        before = engine.records.end_position()
+        session: DurableSession | None = None
+        try:
+            if known is not None:
+                session = engine.attach_session(known.id, origin, now)
+                self._take_over_session(known.id)
+            elif durable:
+                session = engine.open_session(self._new_id(), origin, now)
+        except TaskyardError:
+            self.broker.end_turn()
+            raise
+        id = self._new_id() if session is None else session.id
+        self.stats.total_connections += 1
+        self.stats.open_connections += 1
+        if accept is not None:
+            accept()
+        connection = GloveboxConnection(self, transport, origin, id, binary, session, principal)
+        if session is not None:
+            self._attached[id] = connection
+        self.broker.register(connection)
+        connection.send_hello(before)
+        self.broker.end_turn()
+        return connection
+
+    def on_disconnect(self, connection: GloveboxConnection) -> None:
+        self.stats.open_connections -= 1
+        self.detach(connection)
+
+    def detach(self, connection: GloveboxConnection) -> None:
+        if self._attached.get(connection.owner) is connection:
+            del self._attached[connection.owner]
+
+    def policy(self, queue: Queue) -> Policy:
+        retries = queue.effective_settings.retries
+        if retries < 0:
+            retries = DEFAULT_RETRIES
+        policy = self._policies.get(retries)
+        if policy is None:
+            attempts = retries + 1
+            # Only attempts count: however one of them ends, the next follows while there is one.
+            policy = Policy(max_attempts=attempts if attempts <= MAX_TRIES else 0, max_fails=-1)
+            self._policies[retries] = policy
+        return policy
+
+    def _new_id(self) -> int:
+        id = self._generate_id()
+        while id in self.broker.engine.state.sessions:
+            id = self._generate_id()
+        return id
+
+    def _take_over_session(self, id: int) -> None:
+        """A client is back before its old socket was known to be dead."""
+        old = self._attached.pop(id, None)
+        if old is not None:
+            old.on_session_taken_over()
+
 
 class GloveboxConnection(ProtocolConnection):
+    """One client: its requests, and what it is sent. Glovebox has what all of them share."""
+
     def __init__(
         self,
         glovebox: Glovebox,
@@ -829,114 +761,190 @@ def _too_many_pending(pending: PendingFetch) -> InvalidOption:
     return InvalidOption(pending.option, what)
 
 
-DEFAULT_RETRIES: Final = 20
-VERBS: Final = ("post", "fetch", "finish", "pop", "create")
+class WebSocketReader(Protocol):
+    """The reading side of a WebSocket."""
+
+    def feed(self, data: bytes) -> None: ...
+
+    def partial_message_bytes(self) -> int:
+        """Bytes of a message whose end has not arrived, as far as that is known."""
+        ...
+
+    def on_disconnect(self) -> None: ...
 
 
-def random_session_id() -> int:
-    """A session's id. A client that knows it can take over the session, so it must not be
-    guessable.
-
-    Its upper bit is set, so that it is never the number of a connection of another protocol.
-    """
-    return FIRST_SESSION_ID | secrets.randbits(62)
+# Pops and fetches that wait
 
 
-class Glovebox:
-    """State shared by all connections of this protocol."""
+class PendingFetch:
+    """A pop or fetch, and its timeout, until it is answered."""
+
+    __slots__ = ("is_pop", "label", "option", "sync", "timeout")
+
+    def __init__(self, label: int, sync: i64, pop: bool) -> None:
+        self.label = label
+        self.sync = sync
+        self.is_pop = pop
+        self.timeout: i64 = 0  # how long it may wait, in microseconds
+        self.option = ""  # as it calls that
+
+
+def microseconds(option: str, seconds: float) -> i64:
+    """A time that a client has sent, which may be any float; 0 only if it is."""
+    if not 0 <= seconds <= MAX_SECONDS:  # NaN is not either
+        raise InvalidOption(option, f"must be 0 to {MAX_SECONDS} seconds")
+    whole = round(seconds * SECOND)
+    return whole if whole or not seconds else 1
+
+
+class MessageDelivery:
+    """Delivers a message when its payload has been read from disk."""
 
     def __init__(
         self,
-        broker: Broker,
-        scheduler: Scheduler,
-        output_limit: i64,
-        creation: bool = True,
-        generate_id: Callable[[], int] = random_session_id,
-        allow: Allow = check_rules,
+        connection: GloveboxConnection,
+        pending: PendingFetch,
+        id: i64,
+        level: i64,
+        position: i64,
     ) -> None:
-        self.broker = broker
-        self.scheduler = scheduler
-        self.output_limit = output_limit
-        self.allows_creation = creation  # clients may create queues
-        self.check_permission = allow
-        self.stats = ProtocolStats("glovebox")
-        broker.metrics.add_protocol(self.stats)
-        self.verbs = {name: self.stats.add_command(name) for name in VERBS}
-        self._generate_id = generate_id
-        self._policies: dict[int, Policy] = {}
-        self._attached: dict[int, GloveboxConnection] = {}  # of durable sessions
+        self._connection = connection
+        self._pending = pending
+        self._id = id
+        self._level = level
+        self._position = position
 
-    def connect(
-        self,
-        transport: Transport,
-        peer: str,
-        binary: bool = False,
-        durable: bool = False,
-        reconnect_as: int | None = None,
-        principal: Principal = ANONYMOUS,
-        accept: Callable[[], None] | None = None,
-    ) -> GloveboxConnection:
-        """Send hello to a new client.
+    def on_payload_read(self, payload: bytes | None) -> None:
+        self.send(payload)
+        self._connection.on_payload_read()
 
-        A session that cannot be kept is refused with a TaskyardError; once `accept` was called,
-        nothing is refused any more.
-        """
-        engine = self.broker.engine
-        now = self.broker.begin_turn()
-        origin = Origin(GLOVEBOX, principal.name, f"{peer}#{self.stats.total_connections + 1}")
-        known = None if reconnect_as is None else engine.state.sessions.get(reconnect_as)
-        before = engine.records.end_position()
-        session: DurableSession | None = None
-        try:
-            if known is not None:
-                session = engine.attach_session(known.id, origin, now)
-                self._take_over_session(known.id)
-            elif durable:
-                session = engine.open_session(self._new_id(), origin, now)
-        except TaskyardError:
-            self.broker.end_turn()
-            raise
-        id = self._new_id() if session is None else session.id
-        self.stats.total_connections += 1
-        self.stats.open_connections += 1
-        if accept is not None:
-            accept()
-        connection = GloveboxConnection(self, transport, origin, id, binary, session, principal)
-        if session is not None:
-            self._attached[id] = connection
-        self.broker.register(connection)
-        connection.send_hello(before)
-        self.broker.end_turn()
-        return connection
+    def send(self, payload: bytes | None) -> None:
+        self._connection.send_message(self._pending, self._id, payload, self._level, self._position)
 
-    def on_disconnect(self, connection: GloveboxConnection) -> None:
-        self.stats.open_connections -= 1
-        self.detach(connection)
 
-    def detach(self, connection: GloveboxConnection) -> None:
-        if self._attached.get(connection.owner) is connection:
-            del self._attached[connection.owner]
+# Notices and frames
 
-    def policy(self, queue: Queue) -> Policy:
-        retries = queue.effective_settings.retries
-        if retries < 0:
-            retries = DEFAULT_RETRIES
-        policy = self._policies.get(retries)
-        if policy is None:
-            attempts = retries + 1
-            # Only attempts count: however one of them ends, the next follows while there is one.
-            policy = Policy(max_attempts=attempts if attempts <= MAX_TRIES else 0, max_fails=-1)
-            self._policies[retries] = policy
-        return policy
 
-    def _new_id(self) -> int:
-        id = self._generate_id()
-        while id in self.broker.engine.state.sessions:
-            id = self._generate_id()
-        return id
+class NoticeTracker:
+    """Tracks which notices a durable session's client was sent, and which it has confirmed.
 
-    def _take_over_session(self, id: int) -> None:
-        """A client is back before its old socket was known to be dead."""
-        old = self._attached.pop(id, None)
-        if old is not None:
-            old.on_session_taken_over()
+    A notice of such a session is kept in the engine, numbered in the order of the records. Behind
+    it goes a ping with that number; the pong says that the client has it. What was written to a
+    socket may still be lost with it, so only that counts as delivered.
+    """
+
+    def __init__(self, numbered: i64) -> None:
+        self.last_notice = numbered  # the last one that was sent
+        self._unconfirmed: dict[int, None] = {}  # sent and not confirmed, in order
+        self._pings: dict[int, list[int]] = {}  # the notices that each ping follows
+
+    def number_next(self) -> i64:
+        """Number the notice that is sent now, with a ping of its own."""
+        self.last_notice += 1
+        self.mark_sent([self.last_notice])
+        return self.last_notice
+
+    def mark_sent(self, numbers: list[int]) -> None:
+        """Record that these were sent in a row; the ping carries the last of the numbers."""
+        for number in numbers:
+            self._unconfirmed[number] = None
+        self._pings[numbers[-1]] = numbers
+        while len(self._unconfirmed) > _MAX_UNCONFIRMED:  # a client that answers no pings
+            del self._unconfirmed[next(iter(self._unconfirmed))]
+            del self._pings[next(iter(self._pings))]
+
+    def confirm(self, number: int) -> bool:
+        """Handle the pong with this number; False if no ping had it."""
+        numbers = self._pings.pop(number, None)
+        if numbers is None:
+            return False
+        for confirmed in numbers:
+            self._unconfirmed.pop(confirmed, None)
+        return True
+
+    def last_delivered(self) -> i64:
+        """The client has received all notices up to this one."""
+        return next(iter(self._unconfirmed)) - 1 if self._unconfirmed else self.last_notice
+
+
+def stage_index(stage: int) -> int:
+    return stage.bit_length() - 1
+
+
+class DurabilityOutput:
+    """Sends the frames of one connection, each at the durability that it needs.
+
+    Answers carry labels, so one may overtake another; nothing overtakes the hello, nor the notices
+    a session is owed from before.
+    """
+
+    def __init__(
+        self, broker: Broker, scheduler: Scheduler, reply_queue: ReplyQueue, hello_position: i64
+    ) -> None:
+        self._broker = broker
+        self._scheduler = scheduler
+        self._reply_queue = reply_queue
+        self._written = DeferredReplies(broker, reply_queue, broker.written_waiters)
+        self._synced = DeferredReplies(broker, reply_queue, broker.synced_waiters)
+        self._hello_position = hello_position
+        self._owed_position: i64 = 0  # position that must be synced before what was sent behind it
+        self._flush_scheduled = False
+
+    def send_owed_notices(self, frames: list[bytes], position: i64) -> None:
+        """Send first what is owed from before; all of it is durable by then."""
+        broker = self._broker
+        for frame in frames:
+            self.send(frame, SYNCED, position)
+        if broker.durability != SYNC and position > broker.journal.durable:
+            self._owed_position = max(position, self._hello_position)
+
+    def send(self, frame: bytes, level: i64, position: i64) -> None:
+        broker = self._broker
+        journal = broker.journal
+        if self._owed_position > journal.durable:
+            level = SYNCED
+            position = max(position, self._owed_position)
+        elif self._hello_position > broker.reply_position:
+            if level == SYNCED and position > journal.durable and broker.durability != SYNC:
+                position = max(position, self._hello_position)
+            else:
+                level = PROMISED
+        durability = broker.durability
+        if (
+            level == PROMISED
+            or (level == WRITTEN and durability == WRITE)
+            or (level == SYNCED and durability == SYNC)
+        ):
+            self._reply_queue.send(frame, position)
+        elif level == WRITTEN and position > journal.written:
+            self._written.add(frame, position)
+        elif level == SYNCED and position > journal.durable:
+            self._synced.add(frame, position)
+        else:
+            self._reply_queue.send_unordered(frame)
+        self.schedule_flush()
+
+    def schedule_flush(self) -> None:
+        """Make one write of all frames of the rest of this turn."""
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._scheduler.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        self._reply_queue.flush_output()
+
+
+def encode_ping(number: int) -> bytes:
+    return encode_frame(PING, number.to_bytes(8, "big"))
+
+
+def encode_frame(opcode: int, payload: bytes) -> bytes:
+    """Encode a WebSocket frame as a server sends it: a whole message, unmasked."""
+    size = len(payload)
+    first = _FIN | opcode
+    if size < 126:
+        return bytes((first, size)) + payload
+    if size <= 0xFFFF:
+        return bytes((first, 126)) + size.to_bytes(2, "big") + payload
+    return bytes((first, 127)) + size.to_bytes(8, "big") + payload

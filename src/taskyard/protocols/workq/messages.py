@@ -1,9 +1,7 @@
-"""Workq commands out of a stream of bytes, however it arrives. No I/O.
+"""Workq's commands: out of a stream of bytes, then from fields to the engine's terms. No I/O.
 
 A command is a line that ends with CR LF; behind some of them follow as many bytes as the line says,
-and CR LF again. If a line is wrong but says how much follows, that is read along with it, so that
-the next command is read from its beginning. That something is too large is known as soon as the
-line is there: the command is returned then, and what follows is dropped later.
+and CR LF again. Errors are in the protocol's fixed words.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ LINE_LIMIT: Final = 65_536
 UNAUTHENTICATED_LIMIT: Final = 16_384  # of a line or a block of a client that has to log in first
 SKIP_LIMIT: Final = 64 * 1_048_576  # of a block that is too large, and is left out
 
-# What `next` has found.
+# What `WorkqFrameParser.next` has found.
 INCOMPLETE: Final = 0  # more must arrive first
 COMMAND: Final = 1  # in `fields` and `block`
 BAD_ENDING: Final = 2  # a line without its CR
@@ -36,8 +34,32 @@ _EQUALS: Final = 61
 _CR: Final = 13
 _LF: Final = 10
 
+MILLISECOND: Final = 1000
+DAY_MS: Final = 86_400_000
+MAX_OFFSET: Final = 2**63 - 1
+
+BAD_ARGS: Final = "Invalid command args"
+BAD_FLAGS: Final = "Invalid command flags"
+BAD_PAYLOAD: Final = "Invalid payload size"
+BAD_RESULT: Final = "Invalid result size"
+
+_NAME: Final = re.compile(rb"[A-Za-z0-9_.-]{1,255}")
+_INT32: Final = re.compile(rb"-?[0-9]{1,10}")
+_UTC: Final = re.compile(rb"[0-9:.T-]{19,40}Z")
+_CACHE_SIZE: Final = 1024
+
+
+# Frames: lines, and the blocks of bytes behind them
+
 
 class WorkqFrameParser:
+    """Feed bytes, however they arrive; take commands.
+
+    If a line is wrong but says how much follows, that is read along with it, so that the next
+    command is read from its beginning. That something is too large is known as soon as the line is
+    there: the command is returned then, and what follows is dropped later.
+    """
+
     def __init__(self, limit: i64 = MAX_BLOCK) -> None:
         self.fields: list[bytes] = []
         self.block: bytes | None = None  # what follows the line; None: nothing, or it was not right
@@ -238,21 +260,7 @@ def is_number(text: bytes) -> bool:
     return text.isdigit() and len(text) <= 20
 
 
-# Parses Workq's commands: from the fields of a line to the engine's terms, and errors back
-
-MILLISECOND: Final = 1000
-DAY_MS: Final = 86_400_000
-MAX_OFFSET: Final = 2**63 - 1
-
-BAD_ARGS: Final = "Invalid command args"
-BAD_FLAGS: Final = "Invalid command flags"
-BAD_PAYLOAD: Final = "Invalid payload size"
-BAD_RESULT: Final = "Invalid result size"
-
-_NAME: Final = re.compile(rb"[A-Za-z0-9_.-]{1,255}")
-_INT32: Final = re.compile(rb"-?[0-9]{1,10}")
-_UTC: Final = re.compile(rb"[0-9:.T-]{19,40}Z")
-_CACHE_SIZE: Final = 1024
+# Requests: each value has one check, whose error is in the protocol's fixed words
 
 
 class CommandError(Exception):

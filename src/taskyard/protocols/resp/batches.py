@@ -1,4 +1,7 @@
-"""Many jobs in one command: JOB.PUSHALL, all of them or none, and JOB.DONEALL, each for itself."""
+"""Many jobs in one command: JOB.PUSHALL, JOB.DONEALL, and numbered batches for consumers.
+
+JOB.PUSHALL pushes all of its jobs or none; JOB.DONEALL ends each for itself.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +62,12 @@ CHUNK_STEPS: Final = 256  # steps of reading that count as one of the commands o
 # numbers of a lease: its job, the boot of the server, and which it is
 _NUMBERS_PER_TOKEN: Final = 3
 JOB_STEPS: Final = 8  # those of a job; each one that it waits for is another
+
+_LEASE_OPTIONS: Final = OptionNames("BATCH.LEASE", ("TTR", "QUEUES"))
+MAX_CLAIMS: Final = 256  # of one connection
+MAX_READ: Final = 10_000  # places that one BATCH.READ may request
+_JOBS_PER_CHUNK: Final = 256  # of them, in one turn: they are many bytes
+MAX_BYTES: Final = 8 * 1_048_576  # of a reply: several are read at the same time
 
 
 def add_batch_commands(resp: Resp) -> None:
@@ -270,13 +279,10 @@ def _with_job_number(text: str, index: int) -> str:
     return f"{text} (job {index + 1} of the command)"
 
 
-# Numbered batches on the RESP listener: the same jobs for the same number, read by many at once
-
-_LEASE_OPTIONS: Final = OptionNames("BATCH.LEASE", ("TTR", "QUEUES"))
-MAX_CLAIMS: Final = 256  # of one connection
-MAX_READ: Final = 10_000  # places that one BATCH.READ may request
-_JOBS_PER_CHUNK: Final = 256  # of them, in one turn: they are many bytes
-MAX_BYTES: Final = 8 * 1_048_576  # of a reply: several are read at the same time
+# Numbered batches: the same jobs for the same number, read by many at once. Any connection may
+# lease, read and end a batch, unless another has claimed the consumer; a client that has requested
+# it by its number may request it again after a crash. Long work is done in chunks, see
+# engine/operations/batches.py.
 
 
 def add_consumer_commands(resp: Resp) -> None:

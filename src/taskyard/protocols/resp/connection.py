@@ -1,7 +1,8 @@
 """One RESP connection: what its commands share, whatever they are about.
 
-The commands themselves are functions in the modules resp_lists, resp_keys, resp_pqueue, resp_jobs
-and others; resp.py brings them together. User documentation: docs/resp.md.
+The commands themselves are functions in the modules `lists`, `keys`, `jobs`, `batches` and
+`server`; `protocol` brings them together. MULTI and EXEC are here. User documentation:
+docs/resp.md.
 """
 
 from __future__ import annotations
@@ -61,199 +62,15 @@ from taskyard.protocols.resp.wire import (
     wrong_arg_count,
 )
 
-# A command as it stands in the table, and those that wait between MULTI and EXEC
-
 MAX_TRANSACTION_COMMANDS: Final = 10_000  # commands between MULTI and EXEC, unless it is configured
 MAX_TRANSACTION_BYTES: Final = 64 * 1_048_576  # of them, and of the replies to them in one go
 # that they may have on an average: a push of many values is much to do too
 MAX_AVERAGE_ARGS: Final = 16
 
-
-class RespCommand:
-    """A command, its count, and how many arguments it takes with its own name."""
-
-    def __init__(
-        self,
-        name: bytes,
-        verb: CommandStats,
-        run: Callable[[RespConnection, list[bytes]], None],
-        min_args: i64,
-        max_args: i64,
-        immediate: bool,
-        when_read_only: bool,
-    ) -> None:
-        self.name = name  # in upper case
-        self.verb = verb
-        self.run = run
-        self.min_args = min_args
-        self.max_args = max_args  # 0: as many as one likes
-        self.immediate = immediate  # also between MULTI and EXEC
-        # it can be answered although the journal cannot be written
-        self.when_read_only = when_read_only
-
-    def arity(self) -> int:
-        """As Redis gives it: negative for "at least"."""
-        return self.min_args if self.min_args == self.max_args else -self.min_args
-
-
-class MultiTransaction:
-    """Commands between MULTI and EXEC. No other client is served in between, so there is a
-    bound to them. Commands that will not be executed are not kept.
-    """
-
-    def __init__(self, limit: i64) -> None:
-        self.commands: list[tuple[RespCommand, list[bytes]]] = []
-        self.size: i64 = 0
-        # overhead bytes that were not reported to the memory limit yet
-        self.unreported_bytes: i64 = 0
-        self.aborted = False  # one of them cannot be executed, so none will be
-        self.limit_error = ""  # says which bound they are beyond
-        self._limit = limit
-        self._args: i64 = 0
-
-    def add(self, command: RespCommand, args: list[bytes]) -> None:
-        if self.aborted:
-            return
-        self._args += len(args)
-        self.unreported_bytes += len(args) * ARG_OVERHEAD
-        for arg in args:
-            self.size += len(arg) + ARG_OVERHEAD
-        if len(self.commands) >= self._limit:
-            self.limit_error = f"too much in one transaction: at most {self._limit} commands"
-        elif self._args > self._limit * MAX_AVERAGE_ARGS:
-            most = self._limit * MAX_AVERAGE_ARGS
-            self.limit_error = f"too much in one transaction: at most {most} arguments"
-        elif self.size > MAX_TRANSACTION_BYTES:
-            self.limit_error = f"too much in one transaction: at most {MAX_TRANSACTION_BYTES} bytes"
-        else:
-            self.commands.append((command, args))
-            return
-        self.abort()
-
-    def abort(self) -> None:
-        self.aborted = True
-        self.commands = []
-        self.size = 0
-
-
-# How RESP commands that take time are answered: in chunks, with a job, at a job's end
-
-
-class ChunkedCommand:
-    """The remaining work of a command, done in chunks so that other connections do not wait."""
-
-    def run_chunk(self, connection: RespConnection) -> bool:
-        """Do one chunk; True when it was the last, and the command is answered."""
-        raise NotImplementedError
-
-
-class FetchReply:
-    """How a command that fetches a job is answered, once there is one."""
-
-    def send_job(self, connection: RespConnection, job: Job, payload: bytes) -> None:
-        raise NotImplementedError
-
-    def send_no_job(self, connection: RespConnection) -> None:
-        connection.send_nil(b"*-1\r\n", 0)
-
-
-class ResultReply:
-    """How a command that waits for a job's end is answered."""
-
-    def on_job_ended(self, connection: RespConnection, succeeded: bool, queue: str) -> None:
-        """`queue`: where it was at its end."""
-        raise NotImplementedError
-
-    def on_job_gone(self, connection: RespConnection) -> None:
-        raise NotImplementedError
-
-    def on_timeout(self, connection: RespConnection) -> None:
-        """The time is over, or the connection ends; the job may have ended all the same."""
-        raise NotImplementedError
-
-
-class LoginReply:
-    """How a command that logs in is answered."""
-
-    def send(self, connection: RespConnection, succeeded: bool) -> None:
-        raise NotImplementedError
-
-
-# Commands of a RESP connection that continue when bytes have been read from disk
-
-
-class CommandReadCallback:
-    """Continues a command with bytes from disk, outside its own turn."""
-
-    def __init__(self, connection: RespConnection, then: Callable[[bytes], None]) -> None:
-        self._connection = connection
-        self._then = then
-
-    def on_read(self, data: bytes | None) -> None:
-        connection = self._connection
-        if data is None:
-            connection.discard_input()  # nothing of it could be answered
-            connection.reply_queue.abort()
-            return
-        connection.now = connection.broker.clock.now()  # records are in the order of time
-        try:
-            connection.check_alive()
-            self._then(data)
-        except CommandError as refusal:
-            connection.chunked_command = None
-            connection.refuse(str(refusal))
-        except Denied as denial:
-            connection.chunked_command = None
-            connection.send_permission_denied(str(denial))
-        except TaskyardError as error:
-            connection.chunked_command = None
-            connection.refuse(error_text(error))
-
-
-class PopAfterRead:
-    """Continues a pop when the payload has been read from disk."""
-
-    def __init__(
-        self,
-        connection: RespConnection,
-        request: FetchRequest,
-        wait: i64,
-        reply: FetchReply,
-        job: Job,
-    ) -> None:
-        self._connection = connection
-        self._request = request
-        self._wait = wait
-        self._reply = reply
-        self._job = job
-
-    def on_payload_read(self, payload: bytes) -> None:
-        connection = self._connection
-        engine = connection.engine
-        connection.check_fetch_permission(self._request)  # the rules may have changed meanwhile
-        if (
-            engine.next_job(self._request, connection.now) is not self._job
-        ):  # another client was quicker
-            connection.fetch_and_reply(self._request, self._wait, self._reply)
-            return
-        engine.fetch(self._request, connection.now)
-        connection.send_job(self._job, payload)
-
-
 # bytes of a command that may stay in memory until the next one
 MAX_RETAINED_ARGS_BYTES: Final = 4096
 QUEUED: Final = b"+QUEUED\r\n"
 NO_AUTH: Final = "NOAUTH Authentication required."
-
-
-class ConsumerClaim:
-    """The exclusive holder of a consumer, until its last connection is lost."""
-
-    def __init__(self, holder: str, user: str, peer: str) -> None:
-        self.holder = holder
-        self.user = user
-        self.peer = peer
-        self.connections: i64 = 0
 
 
 class Resp:
@@ -309,6 +126,16 @@ class Resp:
         self.stats.open_connections += 1
         self.broker.register(connection)
         return connection
+
+
+class ConsumerClaim:
+    """The exclusive holder of a consumer, until its last connection is lost."""
+
+    def __init__(self, holder: str, user: str, peer: str) -> None:
+        self.holder = holder
+        self.user = user
+        self.peer = peer
+        self.connections: i64 = 0
 
 
 class RespConnection(ProtocolConnection):
@@ -770,7 +597,142 @@ class RespConnection(ProtocolConnection):
         self.send(error_line(text), self.engine.records.end_position())
 
 
-# MULTI and EXEC: commands that are executed one after the other, with one array of replies
+# Commands, and how those are answered that take time: in chunks, with a job, at a job's end
+
+
+class RespCommand:
+    """A command as it stands in the table: its count, and how many arguments it takes with its own
+    name.
+    """
+
+    def __init__(
+        self,
+        name: bytes,
+        verb: CommandStats,
+        run: Callable[[RespConnection, list[bytes]], None],
+        min_args: i64,
+        max_args: i64,
+        immediate: bool,
+        when_read_only: bool,
+    ) -> None:
+        self.name = name  # in upper case
+        self.verb = verb
+        self.run = run
+        self.min_args = min_args
+        self.max_args = max_args  # 0: as many as one likes
+        self.immediate = immediate  # also between MULTI and EXEC
+        # it can be answered although the journal cannot be written
+        self.when_read_only = when_read_only
+
+    def arity(self) -> int:
+        """As Redis gives it: negative for "at least"."""
+        return self.min_args if self.min_args == self.max_args else -self.min_args
+
+
+class ChunkedCommand:
+    """The remaining work of a command, done in chunks so that other connections do not wait."""
+
+    def run_chunk(self, connection: RespConnection) -> bool:
+        """Do one chunk; True when it was the last, and the command is answered."""
+        raise NotImplementedError
+
+
+class FetchReply:
+    """How a command that fetches a job is answered, once there is one."""
+
+    def send_job(self, connection: RespConnection, job: Job, payload: bytes) -> None:
+        raise NotImplementedError
+
+    def send_no_job(self, connection: RespConnection) -> None:
+        connection.send_nil(b"*-1\r\n", 0)
+
+
+class ResultReply:
+    """How a command that waits for a job's end is answered."""
+
+    def on_job_ended(self, connection: RespConnection, succeeded: bool, queue: str) -> None:
+        """`queue`: where it was at its end."""
+        raise NotImplementedError
+
+    def on_job_gone(self, connection: RespConnection) -> None:
+        raise NotImplementedError
+
+    def on_timeout(self, connection: RespConnection) -> None:
+        """The time is over, or the connection ends; the job may have ended all the same."""
+        raise NotImplementedError
+
+
+class LoginReply:
+    """How a command that logs in is answered."""
+
+    def send(self, connection: RespConnection, succeeded: bool) -> None:
+        raise NotImplementedError
+
+
+# Commands that continue when bytes have been read from disk
+
+
+class CommandReadCallback:
+    """Continues a command with bytes from disk, outside its own turn."""
+
+    def __init__(self, connection: RespConnection, then: Callable[[bytes], None]) -> None:
+        self._connection = connection
+        self._then = then
+
+    def on_read(self, data: bytes | None) -> None:
+        connection = self._connection
+        if data is None:
+            connection.discard_input()  # nothing of it could be answered
+            connection.reply_queue.abort()
+            return
+        connection.now = connection.broker.clock.now()  # records are in the order of time
+        try:
+            connection.check_alive()
+            self._then(data)
+        except CommandError as refusal:
+            connection.chunked_command = None
+            connection.refuse(str(refusal))
+        except Denied as denial:
+            connection.chunked_command = None
+            connection.send_permission_denied(str(denial))
+        except TaskyardError as error:
+            connection.chunked_command = None
+            connection.refuse(error_text(error))
+
+
+class PopAfterRead:
+    """Continues a pop when the payload has been read from disk."""
+
+    def __init__(
+        self,
+        connection: RespConnection,
+        request: FetchRequest,
+        wait: i64,
+        reply: FetchReply,
+        job: Job,
+    ) -> None:
+        self._connection = connection
+        self._request = request
+        self._wait = wait
+        self._reply = reply
+        self._job = job
+
+    def on_payload_read(self, payload: bytes) -> None:
+        connection = self._connection
+        engine = connection.engine
+        connection.check_fetch_permission(self._request)  # the rules may have changed meanwhile
+        if (
+            engine.next_job(self._request, connection.now) is not self._job
+        ):  # another client was quicker
+            connection.fetch_and_reply(self._request, self._wait, self._reply)
+            return
+        engine.fetch(self._request, connection.now)
+        connection.send_job(self._job, payload)
+
+
+# MULTI and EXEC: commands that are executed one after the other, with one array of replies. No
+# other client is served in between, except while one of them works in chunks or reads from disk. A
+# command that would wait for a job does not.
 
 
 def add_transaction_commands(resp: Resp) -> None:
@@ -806,3 +768,43 @@ def _discard(connection: RespConnection, args: list[bytes]) -> None:
         raise CommandError("ERR DISCARD without MULTI")
     connection.transaction = None
     connection.send(OK, 0)
+
+
+class MultiTransaction:
+    """Commands between MULTI and EXEC. No other client is served in between, so there is a
+    bound to them. Commands that will not be executed are not kept.
+    """
+
+    def __init__(self, limit: i64) -> None:
+        self.commands: list[tuple[RespCommand, list[bytes]]] = []
+        self.size: i64 = 0
+        # overhead bytes that were not reported to the memory limit yet
+        self.unreported_bytes: i64 = 0
+        self.aborted = False  # one of them cannot be executed, so none will be
+        self.limit_error = ""  # says which bound they are beyond
+        self._limit = limit
+        self._args: i64 = 0
+
+    def add(self, command: RespCommand, args: list[bytes]) -> None:
+        if self.aborted:
+            return
+        self._args += len(args)
+        self.unreported_bytes += len(args) * ARG_OVERHEAD
+        for arg in args:
+            self.size += len(arg) + ARG_OVERHEAD
+        if len(self.commands) >= self._limit:
+            self.limit_error = f"too much in one transaction: at most {self._limit} commands"
+        elif self._args > self._limit * MAX_AVERAGE_ARGS:
+            most = self._limit * MAX_AVERAGE_ARGS
+            self.limit_error = f"too much in one transaction: at most {most} arguments"
+        elif self.size > MAX_TRANSACTION_BYTES:
+            self.limit_error = f"too much in one transaction: at most {MAX_TRANSACTION_BYTES} bytes"
+        else:
+            self.commands.append((command, args))
+            return
+        self.abort()
+
+    def abort(self) -> None:
+        self.aborted = True
+        self.commands = []
+        self.size = 0

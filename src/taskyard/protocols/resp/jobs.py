@@ -1,7 +1,7 @@
-"""Taskyard's own commands on the RESP listener: push with options, finish, fail, extend, release.
+"""Taskyard's own commands for single jobs: push with options, take, end or extend a lease, result.
 
 A lease is named by its token (job, boot of the server, attempt), so that it can be finished from
-any connection, and no longer once it is over.
+any connection, and no longer once it is over. `batches` has the commands for many jobs.
 """
 
 from __future__ import annotations
@@ -81,6 +81,23 @@ _PUSH_OPTIONS: Final = (
 _DONE_OPTIONS: Final = OptionNames("JOB.DONE", ("KEEP",))
 _FAIL_OPTIONS: Final = OptionNames("JOB.FAIL", ("IN", "FINAL"))
 INVALID_LEASE: Final = "ERR invalid ref"
+
+MAX_TAKEN: Final = 1000  # jobs of one JOB.TAKE
+_TAKE_OPTIONS: Final = OptionNames("JOB.TAKE", ("COUNT", "WAIT", "TTR", "RANDOM", "BRIEF"))
+_MAX_REUSED_BUFFER_BYTES: Final = 1_048_576  # bytes of an answer whose buffer is used again
+# How a job begins in a brief answer, by the size of its ref: three numbers of at most 19 digits.
+_BRIEF_HEADS: Final[list[bytes]] = [b"*3\r\n$%d\r\n" % size for size in range(3 * 19 + 3)]
+
+NO_JOB: Final = "NOJOB there is no such job, or it is forgotten"
+BAD_NAME: Final = "ERR a job is named by its id, a number, or by its uid, a UUID"
+
+_RESULT_OPTIONS: Final = OptionNames("JOB.RESULT", ("WAIT",))
+
+# How a job has ended.
+_UNFINISHED: Final = 0
+_SUCCEEDED: Final = 1
+_FAILED: Final = 2
+_UNKNOWN: Final = 3
 
 
 def add_job_commands(resp: Resp) -> None:
@@ -362,12 +379,6 @@ def _progress(connection: RespConnection, args: list[bytes]) -> None:
 
 # JOB.TAKE: leases of one job or many, shown in full or briefly
 
-MAX_TAKEN: Final = 1000  # jobs of one JOB.TAKE
-_TAKE_OPTIONS: Final = OptionNames("JOB.TAKE", ("COUNT", "WAIT", "TTR", "RANDOM", "BRIEF"))
-_MAX_REUSED_BUFFER_BYTES: Final = 1_048_576  # bytes of an answer whose buffer is used again
-# How a job begins in a brief answer, by the size of its ref: three numbers of at most 19 digits.
-_BRIEF_HEADS: Final[list[bytes]] = [b"*3\r\n$%d\r\n" % size for size in range(3 * 19 + 3)]
-
 
 def add_take_commands(resp: Resp) -> None:
     resp.add_command(b"JOB.TAKE", _take, 3, 0)
@@ -569,15 +580,6 @@ def _lease_token(connection: RespConnection, job: Job) -> bytes:
 
 
 # JOB.RESULT: how a job has ended, now or when it does
-
-NO_JOB: Final = "NOJOB there is no such job, or it is forgotten"
-BAD_NAME: Final = "ERR a job is named by its id, a number, or by its uid, a UUID"
-
-_RESULT_OPTIONS: Final = OptionNames("JOB.RESULT", ("WAIT",))
-_UNFINISHED: Final = 0
-_SUCCEEDED: Final = 1
-_FAILED: Final = 2
-_UNKNOWN: Final = 3
 
 
 def add_result_commands(resp: Resp) -> None:

@@ -12,17 +12,11 @@ from taskyard.access.authenticator import Authenticator
 from taskyard.broker.commit import Broker
 from taskyard.protocols.http.routing import Router
 from taskyard.protocols.resp import batches as resp_batches
-from taskyard.protocols.resp import batches as resp_consumers
-from taskyard.protocols.resp import connection as resp_multi
+from taskyard.protocols.resp import connection as resp_connection
 from taskyard.protocols.resp import jobs as resp_jobs
-from taskyard.protocols.resp import jobs as resp_results
-from taskyard.protocols.resp import jobs as resp_taking
 from taskyard.protocols.resp import keys as resp_keys
 from taskyard.protocols.resp import lists as resp_lists
-from taskyard.protocols.resp import lists as resp_pqueue
-from taskyard.protocols.resp import server as resp_api
 from taskyard.protocols.resp import server as resp_server
-from taskyard.protocols.resp import server as resp_slowlog
 from taskyard.protocols.resp.connection import MAX_TRANSACTION_COMMANDS, Resp
 
 
@@ -39,17 +33,17 @@ def make_resp(
 ) -> Resp:
     """The protocol with all of its commands; `queue` is where Pqueue's items are."""
     resp = Resp(broker, queue, payload_limit, output_limit, max_losses, authenticator, batch_limit)
-    resp_pqueue.add_item_commands(resp)
+    resp_lists.add_item_commands(resp)
     resp_lists.add_list_commands(resp)
     resp_keys.add_key_commands(resp)
     resp_jobs.add_job_commands(resp)
-    resp_taking.add_take_commands(resp)
+    resp_jobs.add_take_commands(resp)
     resp_batches.add_batch_commands(resp)
-    resp_consumers.add_consumer_commands(resp)
-    resp_results.add_result_commands(resp)
-    resp_multi.add_transaction_commands(resp)
+    resp_batches.add_consumer_commands(resp)
+    resp_jobs.add_result_commands(resp)
+    resp_connection.add_transaction_commands(resp)
     resp_server.add_server_commands(resp)
-    resp_slowlog.add_slow_commands(resp)
+    resp_server.add_slow_commands(resp)
     if api is not None:
-        resp_api.add_api_command(resp, api, body_limit)
+        resp_server.add_api_command(resp, api, body_limit)
     return resp

@@ -1,4 +1,7 @@
-"""Redis's connection commands: HELLO, AUTH, CLIENT, COMMAND, CONFIG, INFO."""
+"""Commands about the connection and the server.
+
+Redis has HELLO, AUTH, CLIENT, COMMAND, CONFIG, INFO and SLOWLOG; API is Taskyard's own.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,17 @@ _NO_USERS: Final = (
     "Are you sure your configuration is correct?"
 )
 _WRONG: Final = "WRONGPASS invalid username-password pair or user is disabled."
+
+_DEFAULT: Final = 10
+_ALL: Final = -1
+_BAD_COUNT: Final = "ERR count should be greater than or equal to -1"
+
+PATH_LIMIT: Final = 65_536
+JSON: Final = "application/json"
+STREAM_PATHS: Final = ("/api/v1/events", "/api/v1/live")
+SEGMENT_BYTES_PATH: Final = "/api/v1/journal/segments/"
+
+log = logging.getLogger("taskyard")
 
 
 def add_server_commands(resp: Resp) -> None:
@@ -385,22 +399,9 @@ def info_text(resp: Resp, sections: list[bytes]) -> str:
     return "\r\n".join(parts)
 
 
-# SLOWLOG: the commands that took too long, in the form that Redis gives them
-
-_DEFAULT: Final = 10
-_ALL: Final = -1
-_BAD_COUNT: Final = "ERR count should be greater than or equal to -1"
-_HELP: Final = (
-    b"SLOWLOG <subcommand> [<arg> ...]. Subcommands are:",
-    b"GET [<count>]",
-    b"    The newest slow commands, 10 of them or as many as asked for; -1: all.",
-    b"LEN",
-    b"    How many are kept.",
-    b"RESET",
-    b"    Forget them.",
-    b"HELP",
-    b"    This help.",
-)
+# SLOWLOG: the commands that took too long, in the form that Redis gives them. They are those of all
+# protocols. In the place of a command's arguments, which only its client should see, is the
+# client's address.
 
 
 def add_slow_commands(resp: Resp) -> None:
@@ -465,6 +466,19 @@ def _help(connection: RespConnection, args: list[bytes]) -> None:
     send_help(connection, _HELP)
 
 
+_HELP: Final = (
+    b"SLOWLOG <subcommand> [<arg> ...]. Subcommands are:",
+    b"GET [<count>]",
+    b"    The newest slow commands, 10 of them or as many as asked for; -1: all.",
+    b"LEN",
+    b"    How many are kept.",
+    b"RESET",
+    b"    Forget them.",
+    b"HELP",
+    b"    This help.",
+)
+
+
 _SLOWLOG: Final[dict[bytes, tuple[int, Callable[[RespConnection, list[bytes]], None]]]] = {
     b"GET": (3, _get),
     b"LEN": (2, _len),
@@ -473,14 +487,8 @@ _SLOWLOG: Final[dict[bytes, tuple[int, Callable[[RespConnection, list[bytes]], N
 }
 
 
-# API: the JSON API through a RESP connection, as the user who is logged in there
-
-PATH_LIMIT: Final = 65_536
-JSON: Final = "application/json"
-STREAM_PATHS: Final = ("/api/v1/events", "/api/v1/live")
-SEGMENT_BYTES_PATH: Final = "/api/v1/journal/segments/"
-
-log = logging.getLogger("taskyard")
+# API: the JSON API, as the user who is logged in there. The routes are those of the HTTP listener;
+# what is special to HTTP, such as streams, is not here.
 
 
 def add_api_command(resp: Resp, router: Router, body_limit: i64) -> None:

@@ -1,7 +1,6 @@
-"""RESP commands out of a stream of bytes, however it arrives. No I/O.
+"""The wire format of RESP: commands out of a stream of bytes, arguments, replies, errors. No I/O.
 
-A command is an array of bulk strings, or a line of words as somebody types it (inline). What has
-been read of an incomplete command is kept, so that no byte is read twice.
+A command is an array of bulk strings, or a line of words as somebody types it (inline).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ UNAUTHENTICATED_ARGS: Final = 10  # of a command of a client that has to log in 
 UNAUTHENTICATED_BULK: Final = 16_384  # bytes of an argument, or of a line, of such a client
 _MAX_DIGITS: Final = 18
 
-# What `next` has found.
+# What `RespFrameParser.next` has found.
 INCOMPLETE: Final = 0  # more must arrive first
 COMMAND: Final = 1  # in `args`
 BROKEN: Final = 2  # nothing can be read after this; why is in `error`
@@ -56,8 +55,54 @@ _ZERO: Final = 48
 _NINE: Final = 57
 _WORD_BYTES: Final = 8  # bytes that can be compared at once
 
+_ESCAPES: Final = {
+    ord("n"): b"\n",
+    ord("r"): b"\r",
+    ord("t"): b"\t",
+    ord("b"): b"\b",
+    ord("a"): b"\a",
+}
+_SPACES: Final = b" \t\r\n\v\f\0"
+_HEX: Final = b"0123456789abcdefABCDEF"
+
+_DECIMAL_LIMIT: Final = 1_000_000_000
+MILLISECOND: Final = 1000
+SECOND: Final = 1_000_000
+MAX_INT: Final = 0x7FFF_FFFF_FFFF_FFFF
+MIN_INT: Final = -0x8000_0000_0000_0000
+DATABASES: Final = 16
+MAX_SHOWN_BYTES: Final = 128  # bytes of a word that is not known
+MAX_WAIT: Final = 100 * 365 * 86_400 * SECOND
+
+OK: Final = b"+OK\r\n"
+EMPTY: Final = b"*0\r\n"
+ZERO: Final = b":0\r\n"
+ONE: Final = b":1\r\n"
+
+NOT_AN_INTEGER: Final = "ERR value is not an integer or out of range"
+SYNTAX: Final = "ERR syntax error"
+WRONG_TYPE: Final = "WRONGTYPE Operation against a key holding the wrong kind of value"
+
+_INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
+_FLOAT: Final = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_INFINITE: Final = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
+
+BAD_QUEUE: Final = f"ERR invalid queue name: it {NAME_RULE}"
+
+_CACHE_SIZE: Final = 4096
+
+MAX_SPAN_MS: Final = 100 * 365 * 86_400_000
+
+
+# Commands out of a stream of bytes
+
 
 class RespFrameParser:
+    """Feed bytes, however they arrive; take commands.
+
+    What has been read of an incomplete command is kept, so that no byte is read twice.
+    """
+
     def __init__(self, bulk_limit: i64) -> None:
         self.args: list[bytes] = []
         self.oversize = False  # an argument was beyond the limit, and is left out
@@ -380,17 +425,6 @@ class RespFrameParser:
             self._pieces = []
 
 
-_ESCAPES: Final = {
-    ord("n"): b"\n",
-    ord("r"): b"\r",
-    ord("t"): b"\t",
-    ord("b"): b"\b",
-    ord("a"): b"\a",
-}
-_SPACES: Final = b" \t\r\n\v\f\0"
-_HEX: Final = b"0123456789abcdefABCDEF"
-
-
 def split_quoted(line: bytes) -> list[bytes] | None:
     """The words of a line, of which some are in quotes; None if a quote has no end."""
     words: list[bytes] = []
@@ -443,29 +477,7 @@ def _is_hex(digits: bytes) -> bool:
     return len(digits) == 2 and digits[0] in _HEX and digits[1] in _HEX
 
 
-# What the arguments of RESP commands mean, and how replies are spelled
-
-_DECIMAL_LIMIT: Final = 1_000_000_000
-MILLISECOND: Final = 1000
-SECOND: Final = 1_000_000
-MAX_INT: Final = 0x7FFF_FFFF_FFFF_FFFF
-MIN_INT: Final = -0x8000_0000_0000_0000
-DATABASES: Final = 16
-MAX_SHOWN_BYTES: Final = 128  # bytes of a word that is not known
-MAX_WAIT: Final = 100 * 365 * 86_400 * SECOND
-
-OK: Final = b"+OK\r\n"
-EMPTY: Final = b"*0\r\n"
-ZERO: Final = b":0\r\n"
-ONE: Final = b":1\r\n"
-
-NOT_AN_INTEGER: Final = "ERR value is not an integer or out of range"
-SYNTAX: Final = "ERR syntax error"
-WRONG_TYPE: Final = "WRONGTYPE Operation against a key holding the wrong kind of value"
-
-_INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
-_FLOAT: Final = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_INFINITE: Final = re.compile(rb"[+-]?inf(inity)?", re.IGNORECASE)
+# Arguments and replies
 
 
 class CommandError(Exception):
@@ -543,9 +555,7 @@ def resolve_range(start: int, stop: int, size: int) -> tuple[i64, i64]:
     return (start, stop - start + 1) if start <= stop else (0, 0)
 
 
-# What RESP commands are refused with, in the words that clients of Redis know
-
-BAD_QUEUE: Final = f"ERR invalid queue name: it {NAME_RULE}"
+# Errors, in the words that clients of Redis know
 
 
 def wrong_arg_count(name: bytes) -> str:
@@ -600,8 +610,6 @@ def unknown_command(args: list[bytes], commands: Iterable[bytes]) -> str:
 
 # Which queue a key is
 
-_CACHE_SIZE: Final = 4096
-
 
 class QueueNameCache:
     """Caches names of queues."""
@@ -629,9 +637,7 @@ def _decode_queue_name(key: bytes) -> str:
     return name
 
 
-# The arguments of Taskyard's own commands on the RESP listener, which may be in any order
-
-MAX_SPAN_MS: Final = 100 * 365 * 86_400_000
+# Arguments of Taskyard's own commands, which may be in any order
 
 
 class OptionNames:

@@ -1,8 +1,4 @@
-"""The API's journal: which segments there are, and their bytes, for readers elsewhere.
-
-Only durable bytes are sent. They are read off the loop, a few answers at a time, so that many
-readers leave memory and threads for other clients.
-"""
+"""The API's journal: its segments and their bytes, the readers of it, and consumers of batches."""
 
 from __future__ import annotations
 
@@ -56,6 +52,16 @@ _MAX_POSITION: Final = 2**63 - 1
 _BASE: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 log = logging.getLogger("taskyard")
+
+READER: Final = "/api/v1/readers/{reader}"
+
+CONSUMER: Final = "/api/v1/consumers/{consumer}"
+_BACKLOG_PAUSE_US: Final = 5_000  # microseconds, while the disk is behind
+
+
+# Segments, and their bytes, for readers elsewhere. Only durable bytes are sent. They are read off
+# the loop, a few answers at a time, so that many readers leave memory and threads for other
+# clients.
 
 
 class JournalOperations:
@@ -224,9 +230,7 @@ def _segment_gone(broker: Broker) -> ApiProblem:
     return ApiProblem(SEGMENT_GONE, f"{detail}.", first_seq=first_seq)
 
 
-# The API's readers of the journal: list, register, commit, drop
-
-READER: Final = "/api/v1/readers/{reader}"
+# Readers of the journal: list, register, commit, drop
 
 
 class ReaderOperations:
@@ -350,10 +354,8 @@ def _view(call: ApiCall, reader: NamedReader) -> shapes.ReaderView:
     )
 
 
-# The API's consumers, which take jobs in numbered batches: list, get, drop
-
-CONSUMER: Final = "/api/v1/consumers/{consumer}"
-_BACKLOG_PAUSE_US: Final = 5_000  # microseconds, while the disk is behind
+# Consumers: list, get, drop. A consumer belongs to the queues that its last batch is from: clients
+# that may not see all of them do not see the consumer.
 
 
 class ConsumerOperations:

@@ -1,6 +1,6 @@
-"""Errors of the API: application/problem+json.
+"""Errors of the API as application/problem+json, and the cursors of its lists.
 
-One table of kinds; the document and the answers are both made from it.
+Problems have one table of kinds; the document and the answers are both made from it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,6 @@ from taskyard.shared.misspelt import suggestion
 
 PREFIX: Final = "urn:taskyard:problem:"
 
-
-class ProblemKind(NamedTuple):
-    status: int
-    title: str
-
-
 BAD_REQUEST: Final = "bad-request"
 INVALID_VALUE: Final = "invalid-value"
 INVALID_CURSOR: Final = "invalid-cursor"
@@ -72,6 +66,25 @@ LAKE_BUSY: Final = "lake-busy"
 LAKE_FAILED: Final = "lake-failed"
 NO_SPACE: Final = "no-space"
 DRAINING: Final = "draining"
+
+# How the JSON decoder says where a body is wrong, and what is.
+_AT: Final = re.compile(r" - at `\$\.?([^`]*)`$")
+_NAMED: Final = re.compile(r"field `([^`]*)`")
+_UNKNOWN: Final = re.compile(r"unknown field `(.*)`", re.DOTALL)
+_NO_CHOICE: Final = re.compile(r"Invalid enum value '(.*)'", re.DOTALL)
+_SHOWN: Final = 100  # characters of a word that a client has sent
+
+MAX_CURSOR_CHARS: Final = 1024  # characters: names are at most 255 bytes
+
+# What fits the engine's numbers; a walk counts on from the id.
+Number = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Id = Annotated[int, Meta(ge=0, le=(1 << 63) - 2)]
+
+
+class ProblemKind(NamedTuple):
+    status: int
+    title: str
+
 
 KINDS: Final[dict[str, ProblemKind]] = {
     BAD_REQUEST: ProblemKind(400, "The request cannot be read"),
@@ -258,13 +271,6 @@ def unknown_parameter(name: str, known: Collection[str]) -> ApiProblem:
     )
 
 
-_AT: Final = re.compile(r" - at `\$\.?([^`]*)`$")
-_NAMED: Final = re.compile(r"field `([^`]*)`")
-_UNKNOWN: Final = re.compile(r"unknown field `(.*)`", re.DOTALL)
-_NO_CHOICE: Final = re.compile(r"Invalid enum value '(.*)'", re.DOTALL)
-_SHOWN: Final = 100  # characters of a word that a client has sent
-
-
 def malformed_body(error: Exception, kind: Any) -> ApiProblem:
     """What the JSON decoder says of a body of that kind, with the field it speaks of."""
     text = str(error)
@@ -324,13 +330,8 @@ def _choices_of(kind: Any) -> list[str]:
     return [part for part in _parts_of(kind) if isinstance(part, str)]
 
 
-# Cursors: the position after which a list continues, as an opaque text
-
-MAX_CURSOR_CHARS: Final = 1024  # characters: names are at most 255 bytes
-
-# What fits the engine's numbers; a walk counts on from the id.
-Number = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-Id = Annotated[int, Meta(ge=0, le=(1 << 63) - 2)]
+# Cursors: the position after which a list continues, as an opaque text. A cursor names a position,
+# not a job, so it stays valid when the job at that position has left.
 
 
 class NameCursor(Struct, array_like=True, forbid_unknown_fields=True, tag="n"):

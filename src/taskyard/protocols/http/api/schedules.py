@@ -41,7 +41,6 @@ from taskyard.protocols.http.api.views import content_view, seconds
 from taskyard.protocols.http.call import JSON, Answers, ApiCall, Operation, invalid_name
 from taskyard.protocols.text import format_moment
 from taskyard.shared import api_types as messages
-from taskyard.shared import api_types as shapes
 from taskyard.shared.text import valid_name
 
 SCHEDULE: Final = "/api/v1/schedules/{schedule}"
@@ -68,7 +67,7 @@ class ScheduleOperations:
         self._pushing = pushing
 
     def operations(self) -> list[Operation]:
-        one = {200: ("The schedule.", shapes.ScheduleView)}
+        one = {200: ("The schedule.", messages.ScheduleView)}
         return [*self._on_schedules(one), *_tick_operations(one)]
 
     def _on_schedules(self, one: Answers) -> list[Operation]:
@@ -83,7 +82,7 @@ class ScheduleOperations:
                 run=_list,
                 query=(LIMIT, CURSOR),
                 answers={
-                    200: ("A page, which may be short while more follows.", shapes.SchedulePage)
+                    200: ("A page, which may be short while more follows.", messages.SchedulePage)
                 },
                 problems=(INVALID_CURSOR,),
             ),
@@ -106,8 +105,8 @@ class ScheduleOperations:
                 action=PUSH,
                 checks_queues_itself=True,
                 run=self._put,
-                bodies={JSON: shapes.Schedule},
-                answers={201: ("It was created.", shapes.ScheduleView), **one},
+                bodies={JSON: messages.Schedule},
+                answers={201: ("It was created.", messages.ScheduleView), **one},
                 problems=(SCHEDULES_FULL,),
             ),
             Operation(
@@ -124,7 +123,7 @@ class ScheduleOperations:
         ]
 
     def _put(self, call: ApiCall) -> None:
-        body = call.body(shapes.Schedule)
+        body = call.body(messages.Schedule)
         name = call.request.params["schedule"]
         if not valid_name(name):
             raise invalid_name("schedule")
@@ -148,7 +147,7 @@ class ScheduleOperations:
             call.send_json(200, schedule_view(schedule))
 
     def _parse_schedule(
-        self, call: ApiCall, name: str, body: shapes.Schedule, paused: bool
+        self, call: ApiCall, name: str, body: messages.Schedule, paused: bool
     ) -> Schedule:
         if (body.cron is UNSET) == (body.every is UNSET):
             raise invalid_value("cron", "Give one of cron and every.")
@@ -158,12 +157,12 @@ class ScheduleOperations:
             "" if body.cron is UNSET else body.cron,
             0 if body.every is UNSET else round(body.every * SECOND),
             body.timezone,
-            shapes.MISSED.index(body.missed),
-            shapes.OVERLAPS.index(body.overlap),
+            messages.MISSED.index(body.missed),
+            messages.OVERLAPS.index(body.overlap),
             paused if body.paused is UNSET else body.paused,
         )
 
-    def _parse_job(self, call: ApiCall, body: shapes.Schedule) -> NewJob:
+    def _parse_job(self, call: ApiCall, body: messages.Schedule) -> NewJob:
         fields: dict[str, Any] = {name: getattr(body, name) for name in _PUSH_FIELDS}
         job = self._pushing.new_job(call, body.queue, messages.Push(**fields))
         if body.key is not UNSET:
@@ -234,7 +233,7 @@ def _list(call: ApiCall) -> None:
     behind = read_cursor(cursor, NameCursor).name if cursor else ""
     schedules = call.engine.state.schedules
     may = call.request.principal.may
-    shown: list[shapes.ScheduleSummary] = []
+    shown: list[messages.ScheduleSummary] = []
     last = ""
     looked = 0
     for name in schedules.irange(behind, inclusive=(False, True)):
@@ -244,10 +243,10 @@ def _list(call: ApiCall) -> None:
         looked += 1
         schedule = schedules[name]
         if may(INSPECT, schedule.job.queue):
-            shown.append(shapes.ScheduleSummary(**_summary_fields(schedule)))
+            shown.append(messages.ScheduleSummary(**_summary_fields(schedule)))
     full = len(shown) == limit or looked == MAX_SCANNED_QUEUES
     following = write_cursor(NameCursor(last)) if full else None
-    call.send_json(200, shapes.SchedulePage(schedules=shown, next=following))
+    call.send_json(200, messages.SchedulePage(schedules=shown, next=following))
 
 
 def _delete(call: ApiCall) -> None:
@@ -269,9 +268,9 @@ def _run(call: ApiCall) -> None:
     call.send_json(201, pushed, [("Location", f"/api/v1/jobs/{job.id}")])
 
 
-def schedule_view(schedule: Schedule) -> shapes.ScheduleView:
+def schedule_view(schedule: Schedule) -> messages.ScheduleView:
     payload = schedule.job.payload
-    return shapes.ScheduleView(
+    return messages.ScheduleView(
         **_summary_fields(schedule), payload=content_view(payload, len(payload))
     )
 
@@ -285,8 +284,8 @@ def _summary_fields(schedule: Schedule) -> dict[str, Any]:
         "cron": schedule.cron or None,
         "every": seconds(schedule.every) if schedule.every else None,
         "timezone": schedule.zone,
-        "missed": shapes.MISSED[schedule.missed_rule],
-        "overlap": shapes.OVERLAPS[schedule.overlap],
+        "missed": messages.MISSED[schedule.missed_rule],
+        "overlap": messages.OVERLAPS[schedule.overlap],
         "paused": schedule.paused,
         "set_by": schedule.user or None,
         "queue": job.queue,

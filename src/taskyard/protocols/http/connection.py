@@ -48,174 +48,7 @@ from taskyard.protocols.http.wire import (
     without_prompt,
 )
 
-# One request of a connection: its sender, and its one answer, whole or as a stream
-
-
-class IdentifiedRequest:
-    """A request, and its principal once that is known."""
-
-    def __init__(
-        self, connection: HttpConnection, exchange: HttpExchange, incoming: ParsedRequest
-    ) -> None:
-        self.exchange = exchange
-        self.incoming = incoming
-        self.who: Principal | Response | None = None
-        self._connection = connection
-
-    def on_identified(self, who: Principal | Response) -> None:
-        self.who = who
-        self._connection.on_identified(self)
-
-
-class HttpExchange:
-    """One request and its one answer."""
-
-    def __init__(self, connection: HttpConnection, incoming: ParsedRequest) -> None:
-        self._connection: HttpConnection | None = connection
-        self._incoming = incoming
-        self._on_writable: Callable[[], None] | None = None
-        self._on_close: Callable[[], None] | None = None
-        self.answered = False
-
-    @property
-    def request(self) -> Request:
-        return self._incoming.request
-
-    def reply(self, response: Response) -> None:
-        assert not self.answered, "a request is answered once"
-        self.answered = True
-        connection = self._connection
-        if connection is not None:
-            connection.send_response(self._incoming, response)
-
-    def stream(
-        self,
-        content_type: str,
-        *,
-        on_writable: Callable[[], None],
-        on_close: Callable[[], None],
-    ) -> HttpExchange:
-        assert not self.answered, "a request is answered once"
-        self.answered = True
-        self._on_writable = on_writable
-        self._on_close = on_close
-        connection = self._connection
-        if connection is not None:
-            connection.command_started_at = 0  # it lasts as long as its client reads
-            connection.reply_queue.send(
-                encode_stream_head(content_type, self.request.id, connection.http.secure), 0
-            )
-            connection.reply_queue.flush_output()
-        return self
-
-    # As the stream
-
-    def send(self, data: bytes, position: int = 0) -> None:
-        connection = self._connection
-        if connection is not None:
-            connection.reply_queue.send(encode_chunk(data), position)
-            connection.reply_queue.flush_output()
-
-    def accepts_more(self) -> bool:
-        connection = self._connection
-        return connection is None or (
-            not connection.output_blocked and connection.reply_queue.check_capacity()
-        )
-
-    def close(self) -> None:
-        connection = self._connection
-        if connection is not None:
-            connection.reply_queue.send(LAST_CHUNK, 0)
-            connection.close()
-            self.on_connection_end()
-
-    # From the connection
-
-    def is_stream(self) -> bool:
-        return self._on_close is not None
-
-    def on_writable(self) -> None:
-        if self._on_writable is not None:
-            self._on_writable()
-
-    def on_connection_end(self) -> None:
-        self._connection = None
-        on_close, self._on_close = self._on_close, None
-        if on_close is not None:
-            on_close()
-
-
-# Authorizes large requests: the sender is authenticated before the body is kept
-
 LOG_IN_FIRST = "A request of this size is taken only from those who log in."
-
-
-class BodyAuthorization:
-    """The decision about the request that is arriving on one connection."""
-
-    def __init__(self, refuse: Callable[[str], Response]) -> None:
-        """`refuse` makes an answer of status 401 out of the reason."""
-        self._refuse = refuse
-        self._request: Request | None = None
-        self.pending = False  # it is not known yet: nothing more is to be read
-        self._refusal: Response | None = None
-
-    def check(self, request: Request, identify: Identify, decided: Callable[[], None]) -> None:
-        """Check a request of which more has arrived; `decided` is called if that takes a while."""
-        if request is self._request:
-            return
-        self._request = request
-        self._refusal = None
-        try:
-            who = identify(request, _IdentifyCallback(self, request, decided).on_identified)
-        except Exception as error:
-            if is_fatal(error):
-                raise
-            log_fields = {"connection": request.connection, "request": request.id}
-            what = "a request failed: %s %s"
-            log.exception(what, request.method, request.path, extra={"fields": log_fields})
-            who = problem(500, "The server made a mistake; its log tells more.")
-        self.pending = who is None
-        if who is not None:
-            self._set_decision(who)
-
-    def on_identified(self, request: Request, who: Principal | Response) -> bool:
-        """Whether that is still of interest."""
-        if request is not self._request:
-            return False
-        self.pending = False
-        self._set_decision(who)
-        return True
-
-    def refusal_of(self, request: Request | None) -> Response | None:
-        """Return the answer to a request whose body must not be sent."""
-        return self._refusal if request is not None and request is self._request else None
-
-    def forget(self) -> None:
-        """The connection is gone."""
-        self._request = None
-
-    def _set_decision(self, who: Principal | Response) -> None:
-        if isinstance(who, Response):
-            self._refusal = who
-        elif who.needs_login():
-            self._refusal = self._refuse(LOG_IN_FIRST)
-
-
-class _IdentifyCallback:
-    """Keeps the request that is being identified, and the callback."""
-
-    def __init__(
-        self, authorization: BodyAuthorization, request: Request, decided: Callable[[], None]
-    ) -> None:
-        self._authorization = authorization
-        self._request = request
-        self._decided = decided
-
-    def on_identified(self, who: Principal | Response) -> None:
-        if self._authorization.on_identified(self._request, who):
-            self._decided()
-
 
 INPUT_LIMIT: Final = 262_144  # bytes of requests kept while one has to wait
 # microseconds for a request to arrive, or for the next one to begin
@@ -739,3 +572,171 @@ class HttpConnection(ClientConnection):
         self._timeout_timer = self.http.scheduler.call_at(
             now + REQUEST_TIMEOUT_US, self._check_timeout
         )
+
+
+# Requests, and their answers
+
+
+class IdentifiedRequest:
+    """A request, and its principal once that is known."""
+
+    def __init__(
+        self, connection: HttpConnection, exchange: HttpExchange, incoming: ParsedRequest
+    ) -> None:
+        self.exchange = exchange
+        self.incoming = incoming
+        self.who: Principal | Response | None = None
+        self._connection = connection
+
+    def on_identified(self, who: Principal | Response) -> None:
+        self.who = who
+        self._connection.on_identified(self)
+
+
+class HttpExchange:
+    """One request, and its one answer, whole or as a stream."""
+
+    def __init__(self, connection: HttpConnection, incoming: ParsedRequest) -> None:
+        self._connection: HttpConnection | None = connection
+        self._incoming = incoming
+        self._on_writable: Callable[[], None] | None = None
+        self._on_close: Callable[[], None] | None = None
+        self.answered = False
+
+    @property
+    def request(self) -> Request:
+        return self._incoming.request
+
+    def reply(self, response: Response) -> None:
+        assert not self.answered, "a request is answered once"
+        self.answered = True
+        connection = self._connection
+        if connection is not None:
+            connection.send_response(self._incoming, response)
+
+    def stream(
+        self,
+        content_type: str,
+        *,
+        on_writable: Callable[[], None],
+        on_close: Callable[[], None],
+    ) -> HttpExchange:
+        assert not self.answered, "a request is answered once"
+        self.answered = True
+        self._on_writable = on_writable
+        self._on_close = on_close
+        connection = self._connection
+        if connection is not None:
+            connection.command_started_at = 0  # it lasts as long as its client reads
+            connection.reply_queue.send(
+                encode_stream_head(content_type, self.request.id, connection.http.secure), 0
+            )
+            connection.reply_queue.flush_output()
+        return self
+
+    # As the stream
+
+    def send(self, data: bytes, position: int = 0) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.reply_queue.send(encode_chunk(data), position)
+            connection.reply_queue.flush_output()
+
+    def accepts_more(self) -> bool:
+        connection = self._connection
+        return connection is None or (
+            not connection.output_blocked and connection.reply_queue.check_capacity()
+        )
+
+    def close(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.reply_queue.send(LAST_CHUNK, 0)
+            connection.close()
+            self.on_connection_end()
+
+    # From the connection
+
+    def is_stream(self) -> bool:
+        return self._on_close is not None
+
+    def on_writable(self) -> None:
+        if self._on_writable is not None:
+            self._on_writable()
+
+    def on_connection_end(self) -> None:
+        self._connection = None
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+
+# Authorization of large requests: the sender is authenticated before the body is kept. A small body
+# is always kept; its sender is authenticated when the request is complete.
+
+
+class BodyAuthorization:
+    """The decision about the request that is arriving on one connection."""
+
+    def __init__(self, refuse: Callable[[str], Response]) -> None:
+        """`refuse` makes an answer of status 401 out of the reason."""
+        self._refuse = refuse
+        self._request: Request | None = None
+        self.pending = False  # it is not known yet: nothing more is to be read
+        self._refusal: Response | None = None
+
+    def check(self, request: Request, identify: Identify, decided: Callable[[], None]) -> None:
+        """Check a request of which more has arrived; `decided` is called if that takes a while."""
+        if request is self._request:
+            return
+        self._request = request
+        self._refusal = None
+        try:
+            who = identify(request, _IdentifyCallback(self, request, decided).on_identified)
+        except Exception as error:
+            if is_fatal(error):
+                raise
+            log_fields = {"connection": request.connection, "request": request.id}
+            what = "a request failed: %s %s"
+            log.exception(what, request.method, request.path, extra={"fields": log_fields})
+            who = problem(500, "The server made a mistake; its log tells more.")
+        self.pending = who is None
+        if who is not None:
+            self._set_decision(who)
+
+    def on_identified(self, request: Request, who: Principal | Response) -> bool:
+        """Whether that is still of interest."""
+        if request is not self._request:
+            return False
+        self.pending = False
+        self._set_decision(who)
+        return True
+
+    def refusal_of(self, request: Request | None) -> Response | None:
+        """Return the answer to a request whose body must not be sent."""
+        return self._refusal if request is not None and request is self._request else None
+
+    def forget(self) -> None:
+        """The connection is gone."""
+        self._request = None
+
+    def _set_decision(self, who: Principal | Response) -> None:
+        if isinstance(who, Response):
+            self._refusal = who
+        elif who.needs_login():
+            self._refusal = self._refuse(LOG_IN_FIRST)
+
+
+class _IdentifyCallback:
+    """Keeps the request that is being identified, and the callback."""
+
+    def __init__(
+        self, authorization: BodyAuthorization, request: Request, decided: Callable[[], None]
+    ) -> None:
+        self._authorization = authorization
+        self._request = request
+        self._decided = decided
+
+    def on_identified(self, who: Principal | Response) -> None:
+        if self._authorization.on_identified(self._request, who):
+            self._decided()

@@ -1,6 +1,7 @@
-"""The files of the dashboard, read into memory once: what is served is what there was at the start.
+"""The pages in HTML: the dashboard's own files, and the last report of the lake.
 
-A request never names a file of the disk, only one of these.
+No path of a request ever becomes a path on the disk: the dashboard's files are read into memory
+once, so what is served is what there was at the start, and each has a route of its own.
 """
 
 from __future__ import annotations
@@ -40,40 +41,6 @@ KINDS: Final = {
 }
 MAX_COMPRESSED_RATIO: Final = 0.9  # of its size, at most, that a compressed form has to have
 
-
-class Asset:
-    """One file, and its compressed form, which is made at the first request for it."""
-
-    def __init__(self, content: bytes, kind: str) -> None:
-        self.content = content
-        self.kind = kind
-        self.digest = hashlib.sha256(content).hexdigest()[:32]
-        self._gzip: bytes | None = None
-
-    def compressed(self) -> bytes | None:
-        """None: it would not be smaller by much."""
-        if self._gzip is None:
-            packed = gzip.compress(self.content, 6, mtime=0)
-            self._gzip = packed if len(packed) <= len(self.content) * MAX_COMPRESSED_RATIO else b""
-        return self._gzip or None
-
-
-def read_assets(directory: Path = STATIC) -> dict[str, Asset]:
-    """By their paths below the directory."""
-    found: dict[str, Asset] = {}
-    for path in sorted(directory.rglob("*")):
-        kind = kind_of(path.name)
-        if kind is not None and path.is_file():
-            found[path.relative_to(directory).as_posix()] = Asset(path.read_bytes(), kind)
-    return found
-
-
-def kind_of(name: str) -> str | None:
-    return next((kind for end, kind in KINDS.items() if name.endswith(end)), None)
-
-
-# GET / and /assets/...
-
 ASSETS: Final = "/assets/"
 # Nothing but our own files, no inline code, no frame around it. What a payload holds is text.
 POLICY: Final = "; ".join(
@@ -108,6 +75,40 @@ server.</p>
 </html>
 """
 
+PLAIN_HEADERS: Final = [
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+]
+
+REPORT_POLICY: Final = "; ".join(
+    [
+        "sandbox allow-scripts allow-downloads",
+        "default-src 'none'",
+        "script-src 'unsafe-inline'",
+        "style-src 'unsafe-inline'",
+        "img-src data: blob:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
+NONE_YET: Final = (
+    "There is no report yet: have one written with POST /api/v1/lake/report, or with "
+    "`taskyard lake report`."
+)
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<title>Taskyard: no report</title>
+<h1>No report</h1>
+<p>{text}</p>
+<p><a href="/">The dashboard</a></p>
+</html>
+"""
+
+
+# GET / and /assets/...: the dashboard's files, for every client. They contain nothing about jobs.
+
 
 class DashboardPage:
     def __init__(self, assets: dict[str, Asset] | None = None) -> None:
@@ -132,13 +133,6 @@ class DashboardPage:
 def html_headers(policy: str = POLICY) -> list[tuple[str, str]]:
     """What every answer in HTML has."""
     return [("content-security-policy", policy), *PLAIN_HEADERS]
-
-
-PLAIN_HEADERS: Final = [
-    ("x-content-type-options", "nosniff"),
-    ("referrer-policy", "no-referrer"),
-    ("cross-origin-resource-policy", "same-origin"),
-]
 
 
 def _serve(asset: Asset, exchange: Exchange) -> None:
@@ -190,32 +184,43 @@ def _incomplete(missing: list[str]) -> Response:
     return Response(503, INCOMPLETE.format(missing=items).encode(), HTML, headers)
 
 
-# GET /lake/report: the last report of the lake, for clients that may see all queues
+# The files in memory
 
-REPORT_POLICY: Final = "; ".join(
-    [
-        "sandbox allow-scripts allow-downloads",
-        "default-src 'none'",
-        "script-src 'unsafe-inline'",
-        "style-src 'unsafe-inline'",
-        "img-src data: blob:",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    ]
-)
-NONE_YET: Final = (
-    "There is no report yet: have one written with POST /api/v1/lake/report, or with "
-    "`taskyard lake report`."
-)
-_PAGE: Final = """<!doctype html>
-<html lang="en">
-<title>Taskyard: no report</title>
-<h1>No report</h1>
-<p>{text}</p>
-<p><a href="/">The dashboard</a></p>
-</html>
-"""
+
+def read_assets(directory: Path = STATIC) -> dict[str, Asset]:
+    """By their paths below the directory."""
+    found: dict[str, Asset] = {}
+    for path in sorted(directory.rglob("*")):
+        kind = kind_of(path.name)
+        if kind is not None and path.is_file():
+            found[path.relative_to(directory).as_posix()] = Asset(path.read_bytes(), kind)
+    return found
+
+
+class Asset:
+    """One file, and its compressed form, which is made at the first request for it."""
+
+    def __init__(self, content: bytes, kind: str) -> None:
+        self.content = content
+        self.kind = kind
+        self.digest = hashlib.sha256(content).hexdigest()[:32]
+        self._gzip: bytes | None = None
+
+    def compressed(self) -> bytes | None:
+        """None: it would not be smaller by much."""
+        if self._gzip is None:
+            packed = gzip.compress(self.content, 6, mtime=0)
+            self._gzip = packed if len(packed) <= len(self.content) * MAX_COMPRESSED_RATIO else b""
+        return self._gzip or None
+
+
+def kind_of(name: str) -> str | None:
+    return next((kind for end, kind in KINDS.items() if name.endswith(end)), None)
+
+
+# GET /lake/report, for clients that may see all queues. The report is a page with scripts of its
+# own, so it is shown in a sandbox: to the browser it has no origin, and can neither read anything
+# of this server nor request it.
 
 
 class LakeReportPage:

@@ -1,4 +1,7 @@
-"""Requests out of a stream of bytes, however it arrives, under limits. No I/O."""
+"""HTTP as bytes and as messages: requests under limits, responses, and errors as problems. No I/O.
+
+The module `connection` runs a connection with them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,39 @@ import msgspec
 from taskyard.access.principal import ANONYMOUS, Principal
 from taskyard.protocols.http.cookies import session_of
 
-# What a handler sees of HTTP: a request, and the exchange through which it answers
+HEADER_LIMIT = 65_536  # bytes of the request line and all headers
+SMALL_BODY = 16_384  # bytes that are kept of any sender
+
+VERSIONS = ("1.0", "1.1")
+OTHER_VERSION = "Only HTTP/1.1 and HTTP/1.0 are spoken here."
+# What llhttp says of a request line that names no version it knows.
+_VERSION_ERRORS = ("Expected HTTP/", "Expected dot", "version")
+# It takes these for HTTP.
+_OTHER_PROTOCOLS = (b" RTSP/", b" ICE/")
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+BODYLESS = (204, 304)
+# What every answer has that does not say otherwise: no cache keeps it, and no browser takes it for
+# something else than it is.
+NO_STORE = "cache-control: no-store"
+NO_SNIFF = "x-content-type-options: nosniff"
+_DEFAULT_HEADERS = f"{NO_STORE}\r\n{NO_SNIFF}"
+# Under TLS: for a year, browsers come back with TLS only.
+ONLY_TLS = "strict-transport-security: max-age=31536000"
+
+CONTENT_TYPE = "application/problem+json"
+SESSION = "/api/v1/session"  # where a browser logs in
+# What a 401 says of how to log in.
+CHALLENGES = [
+    ("www-authenticate", 'Basic realm="taskyard", charset="UTF-8"'),
+    ("www-authenticate", 'Bearer realm="taskyard"'),
+]
+
+
+# What a handler sees: a request, and the exchange through which it answers. An answer may come at
+# once or later (a payload that must be read back, a long list), and it waits for the journal like
+# any reply.
 
 
 @dataclass(slots=True)
@@ -35,6 +70,8 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
+    """An answer; `position` is the journal position that must be durable before it is sent."""
+
     status: int
     body: bytes = b""
     content_type: str = "application/json"
@@ -75,6 +112,7 @@ class Exchange(Protocol):
 
 Handler = Callable[[Exchange], None]
 
+
 # The principal, or the answer to wrong credentials; None: it takes a while, and the function
 # will be called with it in a turn of the loop's own.
 Identify = Callable[[Request, Callable[[Principal | Response], None]], Principal | Response | None]
@@ -92,15 +130,7 @@ class Route:
     handler: Handler
 
 
-HEADER_LIMIT = 65_536  # bytes of the request line and all headers
-SMALL_BODY = 16_384  # bytes that are kept of any sender
-
-VERSIONS = ("1.0", "1.1")
-OTHER_VERSION = "Only HTTP/1.1 and HTTP/1.0 are spoken here."
-# What llhttp says of a request line that names no version it knows.
-_VERSION_ERRORS = ("Expected HTTP/", "Expected dot", "version")
-# It takes these for HTTP.
-_OTHER_PROTOCOLS = (b" RTSP/", b" ICE/")
+# Requests out of a stream of bytes, however it arrives
 
 
 class BadRequest(Exception):
@@ -286,17 +316,6 @@ class Parser:
 
 # Responses as bytes
 
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-LAST_CHUNK = b"0\r\n\r\n"
-BODYLESS = (204, 304)
-# What every answer has that does not say otherwise: no cache keeps it, and no browser takes it for
-# something else than it is.
-NO_STORE = "cache-control: no-store"
-NO_SNIFF = "x-content-type-options: nosniff"
-_DEFAULT_HEADERS = f"{NO_STORE}\r\n{NO_SNIFF}"
-# Under TLS: for a year, browsers come back with TLS only.
-ONLY_TLS = "strict-transport-security: max-age=31536000"
-
 
 def encode(
     response: Response,
@@ -356,14 +375,6 @@ def _status_line(status: int) -> str:
 
 
 # Errors as application/problem+json (RFC 9457): a sentence that a person can act on
-
-CONTENT_TYPE = "application/problem+json"
-SESSION = "/api/v1/session"  # where a browser logs in
-# What a 401 says of how to log in.
-CHALLENGES = [
-    ("www-authenticate", 'Basic realm="taskyard", charset="UTF-8"'),
-    ("www-authenticate", 'Bearer realm="taskyard"'),
-]
 
 
 def login_required(detail: str) -> Response:

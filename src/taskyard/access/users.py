@@ -1,5 +1,6 @@
-"""The file of users: their names, secrets and permissions. User documentation:
-docs/security.md.
+"""The users of a server: the file that names them, their secrets, and how each is found.
+
+User documentation of the file: docs/security.md.
 
     [users.mailer]
     password = "scrypt$n=32768,r=8,p=3$..."
@@ -32,8 +33,6 @@ from taskyard.access.authenticator import Account
 from taskyard.access.principal import ACTIONS, JOURNAL, Principal, Rule
 from taskyard.shared.text import valid_name
 
-# Passwords and tokens, and the texts that are kept in their place
-
 MAX_SECRET: Final = 1024  # bytes of a password or token
 MAX_MEMORY: Final = 1 << 28  # bytes that one check may take
 TOKEN_PREFIX: Final = "ty_"  # noqa: S105 (so that those who search for lost secrets know it)
@@ -47,6 +46,17 @@ _PASSWORD_TEXT: Final = re.compile(
     re.ASCII,
 )
 _TOKEN_TEXT: Final = re.compile(r"sha256\$([0-9a-f]{64})", re.ASCII)
+
+_USER_KEYS: Final = ("password", "tokens", "certificate", "admin", "rules")
+_RULE_KEYS: Final = ("queues", "allow")
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)  # needs no quotes in TOML
+_FILE_HEADER: Final = "# Written by `taskyard user`, which does not keep comments.\n"
+
+
+# Passwords and tokens, and the texts that are kept in their place
+#
+# A password is chosen by a person, so its hash is made slow. A token has 256 random bits: nobody
+# can guess one, however quick its hash is.
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +164,7 @@ def _bytes(text: str) -> bytes:
     return text.encode(errors="surrogatepass")  # whatever a client has sent
 
 
-_USER_KEYS: Final = ("password", "tokens", "certificate", "admin", "rules")
-_RULE_KEYS: Final = ("queues", "allow")
-_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)  # needs no quotes in TOML
-_FILE_HEADER: Final = "# Written by `taskyard user`, which does not keep comments.\n"
+# The file of users
 
 
 class UsersError(Exception):
@@ -280,7 +287,7 @@ def make_rule(patterns: list[str], actions: list[str]) -> Rule:
     return Rule(patterns, actions)
 
 
-# Reading
+# Reading the file
 
 
 def _read(found: dict[str, Any]) -> Users:
@@ -380,7 +387,7 @@ def _check_unique(users: Users) -> None:
                 raise ValueError(f"user {user.name!r}: has a token of {other!r}")
 
 
-# Writing
+# Writing the file
 
 
 def _format_rules(rules: list[Rule]) -> str:
@@ -410,11 +417,14 @@ def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-# The current users, found by name, token or certificate
+# The current users
 
 
 class UserRegistry:
-    """Principals stay the same objects while their users stay; their rules change in place."""
+    """The current users, found by name, token or certificate.
+
+    Principals stay the same objects while their users stay; their rules change in place.
+    """
 
     def __init__(self, users: Users) -> None:
         self.anonymous: Final = Principal()

@@ -14,62 +14,6 @@ from taskyard.client.errors import NotNow, Refused, Unavailable
 T = TypeVar("T")
 
 
-# How long to wait before the next try when a server is away
-
-
-@dataclass(frozen=True, slots=True)
-class Backoff:
-    """Pauses that double from `first` to `most` seconds.
-
-    Each is cut by up to a half at random, so that the clients of a restarted server do not all
-    connect at the same moment.
-    """
-
-    first: float = 0.05
-    most: float = 5.0
-
-    def delays(self) -> Iterator[float]:
-        delay = self.first
-        while True:
-            yield delay * (0.5 + os.urandom(1)[0] / 512)
-            delay = min(delay * 2, self.most)
-
-
-class RetryBudget:
-    """For how long to try, and the pauses between."""
-
-    def __init__(self, seconds: float, backoff: Backoff) -> None:
-        self._seconds = seconds
-        self._backoff = backoff
-        self._delays = backoff.delays()
-        self._give_up_at: float | None = None
-
-    def next_pause(self, error: Unavailable) -> float:
-        """Seconds to wait before the next try; the error if there shall be none."""
-        if error.final:
-            raise error
-        now = time.monotonic()
-        if (
-            self._give_up_at is None
-        ):  # it begins with the first failure, not with a long wait before
-            self._give_up_at = now + self._seconds
-        delay = next(self._delays)
-        if now + delay >= self._give_up_at:
-            raise error
-        return delay
-
-    def reset(self) -> None:
-        """The server has done something since."""
-        self._delays = self._backoff.delays()
-        self._give_up_at = None
-
-
-def not_now_error(reply: Refused) -> Unavailable:
-    error = Unavailable(f"the server cannot do it now: {reply}")
-    error.__cause__ = reply
-    return error
-
-
 class CallRetry(Generic[T]):
     """Of one command."""
 
@@ -103,3 +47,56 @@ class CallRetry(Generic[T]):
 
     def read_reply(self, reply: Reply) -> T:
         return self.call.read_reply(reply, self._was_sent)
+
+
+class RetryBudget:
+    """For how long to try, and the pauses between."""
+
+    def __init__(self, seconds: float, backoff: Backoff) -> None:
+        self._seconds = seconds
+        self._backoff = backoff
+        self._delays = backoff.delays()
+        self._give_up_at: float | None = None
+
+    def next_pause(self, error: Unavailable) -> float:
+        """Seconds to wait before the next try; the error if there shall be none."""
+        if error.final:
+            raise error
+        now = time.monotonic()
+        if (
+            self._give_up_at is None
+        ):  # it begins with the first failure, not with a long wait before
+            self._give_up_at = now + self._seconds
+        delay = next(self._delays)
+        if now + delay >= self._give_up_at:
+            raise error
+        return delay
+
+    def reset(self) -> None:
+        """The server has done something since."""
+        self._delays = self._backoff.delays()
+        self._give_up_at = None
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses that double from `first` to `most` seconds.
+
+    Each is cut by up to a half at random, so that the clients of a restarted server do not all
+    connect at the same moment.
+    """
+
+    first: float = 0.05
+    most: float = 5.0
+
+    def delays(self) -> Iterator[float]:
+        delay = self.first
+        while True:
+            yield delay * (0.5 + os.urandom(1)[0] / 512)
+            delay = min(delay * 2, self.most)
+
+
+def not_now_error(reply: Refused) -> Unavailable:
+    error = Unavailable(f"the server cannot do it now: {reply}")
+    error.__cause__ = reply
+    return error

@@ -27,6 +27,14 @@ _NO_URL: Final = "not a URL like taskyard://localhost:8002"
 TLS_FILES: Final = ("ca", "cert", "key")
 _SECONDS_OPTIONS: Final = ("timeout", "patience")
 
+DEFAULT_URL: Final = f"{SCHEME}://localhost:8002"
+URL_VARIABLE: Final = "TASKYARD_URL"
+DEFAULT_TIMEOUT_S: Final = 10.0
+DEFAULT_PATIENCE_S: Final = 30.0
+
+
+# Addresses
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -120,11 +128,21 @@ class Address:
         return f"{TLS_SCHEME if self.tls else SCHEME}://{host}:{self.port}"
 
 
+def resolve_address(url: str | None) -> Address:
+    """Of this URL, else of TASKYARD_URL, else on this machine."""
+    return Address.parse(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+
+
+def first_given(*values: float | None) -> float:
+    """The first that is given."""
+    return next(value for value in values if value is not None)
+
+
 def load_tls_context(ca: str, cert: str, key: str) -> ssl.SSLContext:
     """Load the certificates to trust and the client's own, by names of files; ValueError if one
     cannot be used.
     """
-    import ssl  # here, since it takes its time: see encryption.py
+    import ssl  # here, since it takes its time: see _ssl_class
 
     wanted = ca or cert or key
     try:
@@ -190,6 +208,9 @@ def _without_credentials(url: str) -> str:
 
 
 # Errors of the TLS library, for code that does not know whether a connection is encrypted
+#
+# Loading that library takes longer than a short command, so programs without encryption do without
+# it: as long as it is not loaded, no error and no socket is of its making.
 
 
 def wants_read(error: OSError) -> bool:
@@ -219,21 +240,3 @@ def is_secure(connected: socket.socket) -> bool:
 def _ssl_class(name: str) -> Any:
     """A class of the library, or no class at all: also while another thread is loading it."""
     return getattr(sys.modules.get("ssl"), name, ())
-
-
-# The settings of both clients, and their defaults
-
-DEFAULT_URL: Final = f"{SCHEME}://localhost:8002"
-URL_VARIABLE: Final = "TASKYARD_URL"
-DEFAULT_TIMEOUT_S: Final = 10.0
-DEFAULT_PATIENCE_S: Final = 30.0
-
-
-def resolve_address(url: str | None) -> Address:
-    """Of this URL, else of TASKYARD_URL, else on this machine."""
-    return Address.parse(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
-
-
-def first_given(*values: float | None) -> float:
-    """The first that is given."""
-    return next(value for value in values if value is not None)

@@ -70,6 +70,31 @@ Cursor = Annotated[
     str, Meta(description="Give this as `cursor` to get what follows; null: that was all.")
 ]
 
+Seq = Annotated[int, Meta(ge=1, le=2**63 - 2)]
+Timeline = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+Lease = Annotated[
+    float, Meta(ge=1, le=366 * 86_400, description="Seconds that records are kept for the reader.")
+]
+
+Missed = Literal["once", "skip", "all"]
+Overlap = Literal["allow", "skip"]
+MISSED: Final[tuple[Missed, ...]] = ("once", "skip", "all")  # by their numbers in the engine
+OVERLAPS: Final[tuple[Overlap, ...]] = ("allow", "skip")
+
+Cron = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=255,
+        description="Minute, hour, day of month, month and day of week; or @daily and the like.",
+    ),
+]
+Every = Annotated[float, Meta(ge=1, le=366 * 86_400, description="Seconds between two ticks.")]
+Zone = Annotated[
+    str, Meta(min_length=1, max_length=255, description="Of the IANA database: Europe/Berlin.")
+]
+Key = Annotated[str, Meta(min_length=1, max_length=255)]
+
 
 class Message(Struct, kw_only=True, forbid_unknown_fields=True):
     """Base of all: unknown fields are refused, and the schema says so."""
@@ -484,13 +509,7 @@ class ServerView(Message):
     lake: LakeView | None
 
 
-# The JSON of the API's journal, its readers, and consumers; the rest is in api_messages.py
-
-Seq = Annotated[int, Meta(ge=1, le=2**63 - 2)]
-Timeline = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
-Lease = Annotated[
-    float, Meta(ge=1, le=366 * 86_400, description="Seconds that records are kept for the reader.")
-]
+# The journal, its readers, and consumers
 
 
 class EarlierTimelineView(Message):
@@ -589,26 +608,7 @@ class ConsumerPage(Message):
     next: Cursor | None
 
 
-# The JSON of the API's schedules; the rest of it is in api_messages.py
-
-Missed = Literal["once", "skip", "all"]
-Overlap = Literal["allow", "skip"]
-MISSED: Final[tuple[Missed, ...]] = ("once", "skip", "all")  # by their numbers in the engine
-OVERLAPS: Final[tuple[Overlap, ...]] = ("allow", "skip")
-
-Cron = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=255,
-        description="Minute, hour, day of month, month and day of week; or @daily and the like.",
-    ),
-]
-Every = Annotated[float, Meta(ge=1, le=366 * 86_400, description="Seconds between two ticks.")]
-Zone = Annotated[
-    str, Meta(min_length=1, max_length=255, description="Of the IANA database: Europe/Berlin.")
-]
-Key = Annotated[str, Meta(min_length=1, max_length=255)]
+# Schedules
 
 
 class Schedule(Message):
@@ -689,7 +689,7 @@ class SchedulePage(Message):
     next: Cursor | None
 
 
-# The JSON of what is found: jobs, what happened to one, and how jobs hang together
+# What is found: jobs, what happened to one, and how jobs hang together
 
 
 class FoundJobs(Message):

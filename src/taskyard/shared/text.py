@@ -1,6 +1,8 @@
-"""Durations in the notation of Go ("1m30s", "500ms"), kept as whole microseconds.
+"""Texts that stand for durations, sizes and names: the same rules for settings and all protocols.
 
-Used for settings and by protocols whose clients send such texts.
+A duration is in the notation of Go ("1m30s", "500ms") and kept as whole microseconds; settings and
+the protocols whose clients send such texts use it. A size is in bytes as people write them:
+"64MiB", "1 GiB", "4096".
 """
 
 import re
@@ -22,6 +24,28 @@ _LIMIT: Final = 2**63
 # More digits of a fraction than these cannot change a nanosecond.
 _FRACTION_DIGITS: Final = 18
 _FRACTION_SCALE: Final = 1_000_000_000_000_000_000
+
+_UNITS: Final = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_SIZE: Final = re.compile(r"([0-9]{1,19})(?: ?([A-Za-z]+))?")
+_SIZE_LIMIT: Final = 2**63 - 1
+
+MAX_NAME: Final = 255
+NAME_RULE: Final = "must be 1 to 255 bytes of UTF-8 without spaces and control characters"
+_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+
+
+# Durations
 
 
 def parse_duration(text: str) -> int:
@@ -53,18 +77,6 @@ def parse_nanoseconds(text: str) -> int:
     return -total if negative else total
 
 
-def _nanoseconds(part: re.Match[str], text: str) -> int:
-    whole, fraction, unit = part[1], part[2] or "", part[3]
-    if unit not in _NANOSECONDS or not (whole or fraction):
-        raise ValueError(f"{text!r} is not a duration")
-    digits = whole.lstrip("0")
-    if len(digits) > len(str(_LIMIT)):
-        raise ValueError(f"{text!r} is too long a duration")
-    scale = _NANOSECONDS[unit]
-    parts = int(fraction[:_FRACTION_DIGITS].ljust(_FRACTION_DIGITS, "0"))
-    return int(digits or "0") * scale + parts * scale // _FRACTION_SCALE
-
-
 def format_duration(us: int) -> str:
     """The text that Go prints for a duration of so many microseconds."""
     if us == 0:
@@ -85,6 +97,18 @@ def format_duration(us: int) -> str:
     return f"{sign}{hours}h{minutes}m{seconds}s"
 
 
+def _nanoseconds(part: re.Match[str], text: str) -> int:
+    whole, fraction, unit = part[1], part[2] or "", part[3]
+    if unit not in _NANOSECONDS or not (whole or fraction):
+        raise ValueError(f"{text!r} is not a duration")
+    digits = whole.lstrip("0")
+    if len(digits) > len(str(_LIMIT)):
+        raise ValueError(f"{text!r} is too long a duration")
+    scale = _NANOSECONDS[unit]
+    parts = int(fraction[:_FRACTION_DIGITS].ljust(_FRACTION_DIGITS, "0"))
+    return int(digits or "0") * scale + parts * scale // _FRACTION_SCALE
+
+
 def _decimal(value: int, scale: int) -> str:
     """value / scale in full, without trailing zeros; scale is a power of ten."""
     whole, fraction = divmod(value, scale)
@@ -93,22 +117,7 @@ def _decimal(value: int, scale: int) -> str:
     return f"{whole}.{str(scale + fraction)[1:].rstrip('0')}"
 
 
-# Sizes in bytes as people write them: "64MiB", "1 GiB", "4096"
-
-_UNITS: Final = {
-    "": 1,
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
-_SIZE: Final = re.compile(r"([0-9]{1,19})(?: ?([A-Za-z]+))?")
-_SIZE_LIMIT: Final = 2**63 - 1
+# Sizes
 
 
 def parse_size(text: str) -> int:
@@ -132,15 +141,11 @@ def format_size(size: int) -> str:
     return str(size)
 
 
-# Names of queues and tasks: the same rule for all protocols
-
-MAX_NAME: Final = 255
-NAME_RULE: Final = "must be 1 to 255 bytes of UTF-8 without spaces and control characters"
-_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+# Names of queues and tasks
 
 
 def valid_name(text: str) -> bool:
-    """Whether the rule above holds."""
+    """Whether NAME_RULE holds."""
     if text.isascii() and text.isprintable():  # as nearly all are: ten times as quick
         return 0 < len(text) <= MAX_NAME and " " not in text
     return _NAME.fullmatch(text) is not None and len(text.encode()) <= MAX_NAME

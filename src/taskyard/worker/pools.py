@@ -1,6 +1,7 @@
-"""Pools that run jobs: threads; processes and coroutines have modules of their own.
+"""Pools that run jobs: threads here; processes.py and coroutines.py have the others.
 
-A pool runs its jobs and reports the outcomes. It knows neither sources nor verdicts.
+A pool runs its jobs and reports the outcomes. It knows neither sources nor verdicts. It has slots;
+in each of them one job runs at a time, and there the run can be ended from outside.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from taskyard.client.source import Job
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-
-# Ends a run from outside: when its time is over, or when its lease was lost
+log: Final = logging.getLogger("taskyard.worker")
 
 NEVER: Final = math.inf
 CANCEL_GRACE_S: Final = 10.0  # seconds that a run has to end by itself after it was cancelled
+
+
+# Ending a run from outside: its time is over, or its lease was lost
 
 
 class SoftTimeLimit(Exception):
@@ -204,7 +207,10 @@ def _raise_in(thread: int, reason: Reason | None) -> None:
 
 
 class TimeLimitWatcher:
-    """A thread that checks slots when something is due there; started when first needed."""
+    """A thread that checks the slots that have a time limit, and does what is due there.
+
+    It is started when it is first needed.
+    """
 
     def __init__(self, slots: Callable[[], Iterable[Slot]]) -> None:
         self._slots = slots
@@ -250,7 +256,7 @@ class TimeLimitWatcher:
                 log.exception("cannot end a run")
 
 
-log: Final = logging.getLogger("taskyard.worker")
+# Pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,54 +303,7 @@ class Pool(Protocol[T_co]):
         """End without waiting; nothing is reported from now on."""
 
 
-class JobQueue:
-    """Jobs queued for threads. Threads that find one take it without a lock."""
-
-    def __init__(self) -> None:
-        self._jobs: deque[Job] = deque()
-        self._jobs_added = threading.Condition(threading.Lock())
-        self._idle = 0
-        self._closed = False
-
-    def put(self, jobs: Iterable[Job]) -> None:
-        self._jobs.extend(jobs)
-        with self._jobs_added:
-            if self._idle:
-                self._jobs_added.notify(len(self._jobs))
-
-    def get(self) -> Job | None:
-        """Wait for a job; None if there is none, and will be none."""
-        while True:
-            try:
-                return self._jobs.popleft()
-            except IndexError:
-                pass
-            with self._jobs_added:
-                if self._jobs:
-                    continue
-                if self._closed:
-                    return None
-                self._idle += 1
-                try:
-                    self._jobs_added.wait()
-                finally:
-                    self._idle -= 1
-
-    def withdraw_last(self, most: int | None = None) -> list[Job]:
-        """The last ones, in their order."""
-        found: list[Job] = []
-        while most is None or len(found) < most:
-            try:
-                found.append(self._jobs.pop())
-            except IndexError:
-                break
-        found.reverse()
-        return found
-
-    def close(self) -> None:
-        with self._jobs_added:
-            self._closed = True
-            self._jobs_added.notify_all()
+# Threads
 
 
 class ThreadPool(Generic[T]):
@@ -470,23 +429,70 @@ class ThreadPool(Generic[T]):
         return outcome
 
 
+class JobQueue:
+    """Jobs queued for threads. Threads that find one take it without a lock."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[Job] = deque()
+        self._jobs_added = threading.Condition(threading.Lock())
+        self._idle = 0
+        self._closed = False
+
+    def put(self, jobs: Iterable[Job]) -> None:
+        self._jobs.extend(jobs)
+        with self._jobs_added:
+            if self._idle:
+                self._jobs_added.notify(len(self._jobs))
+
+    def get(self) -> Job | None:
+        """Wait for a job; None if there is none, and will be none."""
+        while True:
+            try:
+                return self._jobs.popleft()
+            except IndexError:
+                pass
+            with self._jobs_added:
+                if self._jobs:
+                    continue
+                if self._closed:
+                    return None
+                self._idle += 1
+                try:
+                    self._jobs_added.wait()
+                finally:
+                    self._idle -= 1
+
+    def withdraw_last(self, most: int | None = None) -> list[Job]:
+        """The last ones, in their order."""
+        found: list[Job] = []
+        while most is None or len(found) < most:
+            try:
+                found.append(self._jobs.pop())
+            except IndexError:
+                break
+        found.reverse()
+        return found
+
+    def close(self) -> None:
+        with self._jobs_added:
+            self._closed = True
+            self._jobs_added.notify_all()
+
+
 def unset_reporter(job: Job, outcome: object) -> None:
     """The reporter of a pool before it is started."""
     raise AssertionError("the pool has not been started")
 
 
-# Jobs that are run together: a pool that makes groups of them, for functions of many jobs
-
-
-@dataclass(slots=True, eq=False)
-class JobGroup(Job):
-    """Jobs of one name, run as one. Their outcome is a list, of one outcome for each."""
-
-    jobs: Sequence[Job] = ()
+# Groups of jobs that are run together
 
 
 class GroupingPool(Generic[T]):
-    """Has another pool run groups of the jobs with these names, and the others one by one."""
+    """Has another pool run groups of the jobs with these names, and the others one by one.
+
+    The jobs of one fetch are one group, so that no job waits for a group to be full: groups are
+    large when there is much to do, and small when there is little.
+    """
 
     def __init__(self, pool: Pool[Any], sizes: Mapping[str, int]) -> None:
         """`sizes`: the most jobs of a group, by name."""
@@ -547,6 +553,13 @@ class GroupingPool(Generic[T]):
         for member, its_own in zip(job.jobs, outcomes, strict=True):
             member.seconds = job.seconds
             self._report(member, its_own)
+
+
+@dataclass(slots=True, eq=False)
+class JobGroup(Job):
+    """Jobs of one name, run as one. Their outcome is a list, of one outcome for each."""
+
+    jobs: Sequence[Job] = ()
 
 
 def _flatten_groups(jobs: Sequence[Job]) -> list[Job]:

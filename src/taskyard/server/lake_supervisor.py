@@ -1,6 +1,10 @@
 """The lake beside the server: its process, its progress, and its last error.
 
-Everything here runs on the event loop, also what the process's own threads call.
+LakeSupervisor and LakeRequests are on the event loop, also what the processes' own threads call.
+Whatever needs Arrow runs in a process of its own. Such a process has a session of its own, so that
+its descendants can be ended with it, and a standard input that never has anything to read and ends
+with the server, however that ends: see cli/lake_child.py. Starting a process and waiting for one
+block the caller, so threads do that.
 """
 
 from __future__ import annotations
@@ -35,140 +39,32 @@ from taskyard.shared.api_types import LakeReportView, LakeView
 from taskyard.shared.exit_codes import NOTHING
 from taskyard.shared.text import format_duration
 
-# A process that does one thing within a time limit, and is never left behind
+READER_NAME: Final = "lake"
 
 KILL_WAIT_SECONDS: Final = 5.0  # seconds for what was ended to be gone
 MAX_MESSAGE_CHARS: Final = 500  # characters of what it says at last
 
-
-@dataclass(frozen=True, slots=True)
-class ProcessResult:
-    code: int  # less than 0: it was ended
-    output: bytes
-    message: str  # the last line of its output, for people
-
-
-class OneShotProcess:
-    """Start, and terminate if need be: in this order, once."""
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        timeout_seconds: float,
-        call_on_loop: Callable[..., Any],
-        on_done: Callable[[ProcessResult], None],
-    ) -> None:
-        """`call_on_loop` calls a function on the loop, from any thread; so `on_done` is called
-        there.
-        """
-        self._command = list(command)
-        self._timeout_seconds = timeout_seconds
-        self._call_on_loop = call_on_loop
-        self._on_done = on_done
-        self._lock = threading.Lock()  # so that what is about to be started is ended as well
-        self._process: subprocess.Popen[bytes] | None = None
-        self._terminated = False
-        self._thread = threading.Thread(target=self._run, name="errand", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def terminate(self) -> None:
-        """Kill the process; `on_done` is called all the same."""
-        with self._lock:
-            self._terminated = True
-            if self._process is not None:
-                signal_group(self._process.pid, signal.SIGKILL)
-
-    def join(self) -> None:
-        self._thread.join(KILL_WAIT_SECONDS)
-
-    def _run(self) -> None:
-        try:
-            ended = self._run_process()
-        except OSError as error:
-            ended = ProcessResult(-1, b"", f"it cannot be started: {error}")
-        # The loop may have been closed meanwhile, and then the result is not needed.
-        with contextlib.suppress(RuntimeError):
-            self._call_on_loop(self._on_done, ended)
-
-    def _run_process(self) -> ProcessResult:
-        watched, kept = os.pipe()
-        try:
-            process = self._start_process(watched)
-        finally:
-            os.close(watched)
-        try:
-            if process is None:
-                return ProcessResult(-1, b"", "the server stops")
-            with process:
-                out, said, in_time = self._wait_for_process(process)
-        finally:
-            os.close(kept)
-        words = (
-            _last_line(said)
-            if in_time
-            else f"it took longer than {self._timeout_seconds:g} seconds"
-        )
-        return ProcessResult(process.returncode if in_time else -1, out, words)
-
-    def _start_process(self, stdin: int) -> subprocess.Popen[bytes] | None:
-        with self._lock:
-            if self._terminated:
-                return None
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=stdin,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-            return self._process
-
-    def _wait_for_process(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
-        try:
-            out, said = process.communicate(timeout=self._timeout_seconds)
-            in_time = True
-        except subprocess.TimeoutExpired:
-            signal_group(process.pid, signal.SIGKILL)
-            out, said = process.communicate()
-            in_time = False
-        with self._lock:
-            self._process = None
-        signal_group(process.pid, signal.SIGKILL)  # what it has left behind
-        return out, said, in_time
-
-
-def _last_line(stderr: bytes) -> str:
-    """Not one of a trace."""
-    lines = [line for line in stderr.decode(errors="replace").splitlines() if line.strip()]
-    words = next((line for line in reversed(lines) if not line[0].isspace()), "")
-    return words[:MAX_MESSAGE_CHARS]
-
-
-def signal_group(pid: int, number: int) -> bool:
-    """Signal a process and those of its descendants that are in its group; False: nobody is."""
-    try:
-        os.killpg(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
-# The process that fills the lake: started, read, started again when it dies, and ended
-
 _POLL_SECONDS: Final = 0.05  # seconds between two looks whether descendants are gone
 _MAX_LINE_BYTES: Final = 65_536
 
+REPORT_FILE: Final = "report.html"
+LOOKUP_SECONDS: Final = 60.0  # seconds for one job
+REPORT_SECONDS: Final = 3600.0  # and for a report
+MAX_QUEUED_LOOKUPS: Final = 20  # lookups
 
-class LakeProcessListener(Protocol):
-    """What the process has done: called where `post` of the process has it called."""
+OnLookup = Callable[[LakeLookup], None]
 
-    def on_start(self, pid: int) -> None: ...
-    def on_progress(self, line: bytes) -> None: ...
-    def on_log_line(self, line: str) -> None: ...
-    def on_crash(self, reason: str, pause: float) -> None: ...
-    def on_end(self) -> None: ...
+# samples; beyond it every other one is dropped, and there are half as many from then
+_MAX_SAMPLES: Final = 4096
+_MIN_SPACING_US: Final = 1_000_000  # microseconds between two of them
+
+# Each commit is a record, which the reader then reads like any other: so not after every batch.
+_COMMIT_INTERVAL_US: Final = 2 * SECOND
+_MIN_LEASE_US: Final = 3_600 * SECOND
+_MAX_LEASE_US: Final = 366 * 86_400 * SECOND
+
+
+# The supervisor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,8 +79,139 @@ class RestartPolicy:
     group_exit_timeout: float = 3.0
 
 
+RESTART_POLICY = RestartPolicy()
+
+
+class LakeStatus(msgspec.Struct, frozen=True):
+    """What the process reports after each batch, as far as the server needs it."""
+
+    next_seq: int = 0  # 0: it does not know yet
+    state: str = "running"
+    last_time: str | None = None
+    events_per_second: float | None = None
+    error: str | None = None
+    ui: str | None = None
+
+
+def lake_process_command(settings: Settings) -> list[str]:
+    """What runs beside the server."""
+    result = [sys.executable, "-m", "taskyard.cli.lake_child", "run", "--follow", "--json"]
+    result += ["--data", str(settings.data), "--lake", settings.lake or ""]
+    result += ["--master", settings.lake_master]
+    result += ["--trigger", format_duration(settings.lake_trigger)]
+    if settings.lake_retention is not None:
+        result += ["--retention", str(settings.lake_retention)]
+    if settings.lake_payloads:
+        result.append("--payloads")
+    if settings.lake_ui:
+        result.append("--ui")
+    return result
+
+
+class LakeSupervisor:
+    """Start, stop: in this order, once."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        scheduler: Scheduler,
+        call_on_loop: Callable[..., Any],
+        command: Sequence[str],
+    ) -> None:
+        """`post` has something called on the loop, from any thread."""
+        self._reader_lease = JournalReaderLease(READER_NAME, broker, scheduler)
+        self._process = LakeProcess(command, self, call_on_loop, RESTART_POLICY)
+        self._process_stopped = asyncio.Event()
+        self._pid = 0  # 0: it does not run
+        self._starts = 0
+        self._state = "starting"
+        self._error = ""
+        self._progress: LakeStatus | None = None
+
+    def start(self) -> None:
+        self._reader_lease.start()
+        self._process.start()
+
+    async def stop(self) -> None:
+        """Return when the process has ended; what it has reported until then is committed."""
+        self._process.stop()
+        await self._process_stopped.wait()
+        self._process.join()
+        self._reader_lease.stop()
+
+    def view(self) -> LakeView:
+        report = self._progress or LakeStatus()
+        records, seconds = self._reader_lease.lag()
+        return LakeView(
+            running=bool(self._pid),
+            pid=self._pid or None,
+            restarts=max(0, self._starts - 1),
+            state=self._state,
+            next_seq=self._reader_lease.next_seq(),
+            lag_records=records,
+            lag_seconds=seconds,
+            last_time=report.last_time,
+            events_per_second=report.events_per_second if self._pid else None,
+            error=self._error or None,
+            ui=report.ui if self._pid else None,
+        )
+
+    # What the process does
+
+    def on_start(self, pid: int) -> None:
+        self._pid = pid
+        self._starts += 1
+        self._state = "starting"
+        log.info("lake process started", extra=fields(pid=pid))
+
+    def on_progress(self, line: bytes) -> None:
+        try:
+            report = msgspec.json.decode(line, type=LakeStatus)
+        except msgspec.MsgspecError:
+            self.on_log_line(line.decode(errors="replace"))
+            return
+        self._progress = report
+        self._state = report.state
+        self._error = report.error or ""
+        if report.next_seq > 0:
+            self._reader_lease.on_progress(report.next_seq)
+
+    def on_log_line(self, line: str) -> None:
+        log.info("lake: %s", line)
+
+    def on_crash(self, reason: str, pause: float) -> None:
+        told = fields(delay=f"{pause:g}s")
+        log.warning("lake process restarting: %s", reason, extra=told)
+        self._pid = 0
+        self._state = "waiting"
+        self._error = reason
+
+    def on_end(self) -> None:
+        self._pid = 0
+        self._state = "stopped"
+        self._error = ""
+        self._process_stopped.set()
+
+
+# The process that fills the lake
+
+
+class LakeProcessListener(Protocol):
+    """What the process has done: called where `post` of the process has it called."""
+
+    def on_start(self, pid: int) -> None: ...
+    def on_progress(self, line: bytes) -> None: ...
+    def on_log_line(self, line: str) -> None: ...
+    def on_crash(self, reason: str, pause: float) -> None: ...
+    def on_end(self) -> None: ...
+
+
 class LakeProcess:
-    """Start, stop, join: in this order, once."""
+    """The process that fills the lake: started, read, started again when it dies, and ended.
+
+    A thread of its own does all of that. The process's standard output has lines of JSON, its
+    standard error is for the log. Start, stop, join: in this order, once.
+    """
 
     def __init__(
         self,
@@ -324,17 +351,16 @@ def _describe_exit(code: int) -> str:
         return f"it was ended by signal {-code}"
 
 
-# What the server does with the lake on request: look up a job, write a report
-
-REPORT_FILE: Final = "report.html"
-LOOKUP_SECONDS: Final = 60.0  # seconds for one job
-REPORT_SECONDS: Final = 3600.0  # and for a report
-MAX_QUEUED_LOOKUPS: Final = 20  # lookups
-
-OnLookup = Callable[[LakeLookup], None]
+# Requests: look up a job, write a report
 
 
 class LakeRequests:
+    """What the server does with the lake on request: look up a job, write a report.
+
+    Each runs in a process of its own, so that the server itself needs no Arrow. Everything here is
+    on the event loop.
+    """
+
     def __init__(self, lake: str, report: Path, call_on_loop: Callable[..., Any]) -> None:
         """`post` has something called on the loop, from any thread."""
         self.report_path: Final = report
@@ -430,62 +456,135 @@ def _failure_reason(ended: ProcessResult, command: str) -> str:
     return words or f"it ended with code {ended.code}"
 
 
-# How old the first record is that a journal reader has not read, known without reading it
-
-# samples; beyond it every other one is dropped, and there are half as many from then
-_MAX_SAMPLES: Final = 4096
-_MIN_SPACING_US: Final = 1_000_000  # microseconds between two of them
+# Processes that do one thing
 
 
-class LagTracker:
-    """Times are in microseconds."""
-
-    def __init__(self) -> None:
-        self._times: list[int] = []
-        self._seqs: list[int] = []
-        self._spacing_us = 0
-
-    def add_sample(self, time: int, durable_seq: int) -> None:
-        if self._seqs and (
-            durable_seq <= self._seqs[-1] or time < self._times[-1] + self._spacing_us
-        ):
-            return
-        self._times.append(time)
-        self._seqs.append(durable_seq)
-        if len(self._seqs) > _MAX_SAMPLES:
-            del self._times[1::2]
-            del self._seqs[1::2]
-            self._spacing_us = max(2 * self._spacing_us, _MIN_SPACING_US)
-
-    def drop_samples_before(self, next_seq: int) -> None:
-        """Drop samples that are not needed any more; the last one stays."""
-        passed = min(bisect_left(self._seqs, next_seq), len(self._seqs) - 1)
-        if passed > 0:
-            del self._times[:passed]
-            del self._seqs[:passed]
-        if len(self._seqs) < _MAX_SAMPLES // 4:
-            self._spacing_us = 0
-
-    def age_us(self, next_seq: int, durable_seq: int, now: int) -> int:
-        """Since when record `next_seq` is there; 0 if it is not."""
-        if next_seq > durable_seq:
-            return 0
-        index = bisect_left(self._seqs, next_seq)
-        if index == len(self._seqs):  # it is newer than the last sample
-            return 0
-        return max(0, now - self._times[index])
+@dataclass(frozen=True, slots=True)
+class ProcessResult:
+    code: int  # less than 0: it was ended
+    output: bytes
+    message: str  # the last line of its output, for people
 
 
-# The journal reader of the lake's process, which the server itself keeps leased
+class OneShotProcess:
+    """A process that does one thing within a time limit, and is never left behind.
 
-# Each commit is a record, which the reader then reads like any other: so not after every batch.
-_COMMIT_INTERVAL_US: Final = 2 * SECOND
-_MIN_LEASE_US: Final = 3_600 * SECOND
-_MAX_LEASE_US: Final = 366 * 86_400 * SECOND
+    A thread of its own waits for it. Start, and terminate if need be: in this order, once.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        timeout_seconds: float,
+        call_on_loop: Callable[..., Any],
+        on_done: Callable[[ProcessResult], None],
+    ) -> None:
+        """`call_on_loop` calls a function on the loop, from any thread; so `on_done` is called
+        there.
+        """
+        self._command = list(command)
+        self._timeout_seconds = timeout_seconds
+        self._call_on_loop = call_on_loop
+        self._on_done = on_done
+        self._lock = threading.Lock()  # so that what is about to be started is ended as well
+        self._process: subprocess.Popen[bytes] | None = None
+        self._terminated = False
+        self._thread = threading.Thread(target=self._run, name="errand", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def terminate(self) -> None:
+        """Kill the process; `on_done` is called all the same."""
+        with self._lock:
+            self._terminated = True
+            if self._process is not None:
+                signal_group(self._process.pid, signal.SIGKILL)
+
+    def join(self) -> None:
+        self._thread.join(KILL_WAIT_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            ended = self._run_process()
+        except OSError as error:
+            ended = ProcessResult(-1, b"", f"it cannot be started: {error}")
+        # The loop may have been closed meanwhile, and then the result is not needed.
+        with contextlib.suppress(RuntimeError):
+            self._call_on_loop(self._on_done, ended)
+
+    def _run_process(self) -> ProcessResult:
+        watched, kept = os.pipe()
+        try:
+            process = self._start_process(watched)
+        finally:
+            os.close(watched)
+        try:
+            if process is None:
+                return ProcessResult(-1, b"", "the server stops")
+            with process:
+                out, said, in_time = self._wait_for_process(process)
+        finally:
+            os.close(kept)
+        words = (
+            _last_line(said)
+            if in_time
+            else f"it took longer than {self._timeout_seconds:g} seconds"
+        )
+        return ProcessResult(process.returncode if in_time else -1, out, words)
+
+    def _start_process(self, stdin: int) -> subprocess.Popen[bytes] | None:
+        with self._lock:
+            if self._terminated:
+                return None
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=stdin,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            return self._process
+
+    def _wait_for_process(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
+        try:
+            out, said = process.communicate(timeout=self._timeout_seconds)
+            in_time = True
+        except subprocess.TimeoutExpired:
+            signal_group(process.pid, signal.SIGKILL)
+            out, said = process.communicate()
+            in_time = False
+        with self._lock:
+            self._process = None
+        signal_group(process.pid, signal.SIGKILL)  # what it has left behind
+        return out, said, in_time
+
+
+def _last_line(stderr: bytes) -> str:
+    """Not one of a trace."""
+    lines = [line for line in stderr.decode(errors="replace").splitlines() if line.strip()]
+    words = next((line for line in reversed(lines) if not line[0].isspace()), "")
+    return words[:MAX_MESSAGE_CHARS]
+
+
+def signal_group(pid: int, number: int) -> bool:
+    """Signal a process and those of its descendants that are in its group; False: nobody is."""
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+# The journal reader of the lake
 
 
 class JournalReaderLease:
-    """Start, stop: in this order, once."""
+    """The journal reader of the lake's process, which the server itself keeps leased.
+
+    It needs no credentials and no requests: the server commits what the process reports, and so
+    keeps what it has not read yet within the operator's limits. Start, stop: in this order, once.
+    """
 
     def __init__(self, name: str, broker: Broker, scheduler: Scheduler) -> None:
         self._name = name
@@ -599,116 +698,44 @@ class JournalReaderLease:
         self._last_error = refused
 
 
-READER_NAME: Final = "lake"
-RESTART_POLICY = RestartPolicy()
+class LagTracker:
+    """How old the first record is that a journal reader has not read, known without reading it.
 
+    From time to time the last durable record is sampled. The first sample that covers a record says
+    when it was written, as exactly as samples are taken. Times are in microseconds.
+    """
 
-class LakeStatus(msgspec.Struct, frozen=True):
-    """What the process reports after each batch, as far as the server needs it."""
+    def __init__(self) -> None:
+        self._times: list[int] = []
+        self._seqs: list[int] = []
+        self._spacing_us = 0
 
-    next_seq: int = 0  # 0: it does not know yet
-    state: str = "running"
-    last_time: str | None = None
-    events_per_second: float | None = None
-    error: str | None = None
-    ui: str | None = None
-
-
-def lake_process_command(settings: Settings) -> list[str]:
-    """What runs beside the server."""
-    result = [sys.executable, "-m", "taskyard.cli.lake_child", "run", "--follow", "--json"]
-    result += ["--data", str(settings.data), "--lake", settings.lake or ""]
-    result += ["--master", settings.lake_master]
-    result += ["--trigger", format_duration(settings.lake_trigger)]
-    if settings.lake_retention is not None:
-        result += ["--retention", str(settings.lake_retention)]
-    if settings.lake_payloads:
-        result.append("--payloads")
-    if settings.lake_ui:
-        result.append("--ui")
-    return result
-
-
-class LakeSupervisor:
-    """Start, stop: in this order, once."""
-
-    def __init__(
-        self,
-        broker: Broker,
-        scheduler: Scheduler,
-        call_on_loop: Callable[..., Any],
-        command: Sequence[str],
-    ) -> None:
-        """`post` has something called on the loop, from any thread."""
-        self._reader_lease = JournalReaderLease(READER_NAME, broker, scheduler)
-        self._process = LakeProcess(command, self, call_on_loop, RESTART_POLICY)
-        self._process_stopped = asyncio.Event()
-        self._pid = 0  # 0: it does not run
-        self._starts = 0
-        self._state = "starting"
-        self._error = ""
-        self._progress: LakeStatus | None = None
-
-    def start(self) -> None:
-        self._reader_lease.start()
-        self._process.start()
-
-    async def stop(self) -> None:
-        """Return when the process has ended; what it has reported until then is committed."""
-        self._process.stop()
-        await self._process_stopped.wait()
-        self._process.join()
-        self._reader_lease.stop()
-
-    def view(self) -> LakeView:
-        report = self._progress or LakeStatus()
-        records, seconds = self._reader_lease.lag()
-        return LakeView(
-            running=bool(self._pid),
-            pid=self._pid or None,
-            restarts=max(0, self._starts - 1),
-            state=self._state,
-            next_seq=self._reader_lease.next_seq(),
-            lag_records=records,
-            lag_seconds=seconds,
-            last_time=report.last_time,
-            events_per_second=report.events_per_second if self._pid else None,
-            error=self._error or None,
-            ui=report.ui if self._pid else None,
-        )
-
-    # What the process does
-
-    def on_start(self, pid: int) -> None:
-        self._pid = pid
-        self._starts += 1
-        self._state = "starting"
-        log.info("lake process started", extra=fields(pid=pid))
-
-    def on_progress(self, line: bytes) -> None:
-        try:
-            report = msgspec.json.decode(line, type=LakeStatus)
-        except msgspec.MsgspecError:
-            self.on_log_line(line.decode(errors="replace"))
+    def add_sample(self, time: int, durable_seq: int) -> None:
+        if self._seqs and (
+            durable_seq <= self._seqs[-1] or time < self._times[-1] + self._spacing_us
+        ):
             return
-        self._progress = report
-        self._state = report.state
-        self._error = report.error or ""
-        if report.next_seq > 0:
-            self._reader_lease.on_progress(report.next_seq)
+        self._times.append(time)
+        self._seqs.append(durable_seq)
+        if len(self._seqs) > _MAX_SAMPLES:
+            del self._times[1::2]
+            del self._seqs[1::2]
+            self._spacing_us = max(2 * self._spacing_us, _MIN_SPACING_US)
 
-    def on_log_line(self, line: str) -> None:
-        log.info("lake: %s", line)
+    def drop_samples_before(self, next_seq: int) -> None:
+        """Drop samples that are not needed any more; the last one stays."""
+        passed = min(bisect_left(self._seqs, next_seq), len(self._seqs) - 1)
+        if passed > 0:
+            del self._times[:passed]
+            del self._seqs[:passed]
+        if len(self._seqs) < _MAX_SAMPLES // 4:
+            self._spacing_us = 0
 
-    def on_crash(self, reason: str, pause: float) -> None:
-        told = fields(delay=f"{pause:g}s")
-        log.warning("lake process restarting: %s", reason, extra=told)
-        self._pid = 0
-        self._state = "waiting"
-        self._error = reason
-
-    def on_end(self) -> None:
-        self._pid = 0
-        self._state = "stopped"
-        self._error = ""
-        self._process_stopped.set()
+    def age_us(self, next_seq: int, durable_seq: int, now: int) -> int:
+        """Since when record `next_seq` is there; 0 if it is not."""
+        if next_seq > durable_seq:
+            return 0
+        index = bisect_left(self._seqs, next_seq)
+        if index == len(self._seqs):  # it is newer than the last sample
+            return 0
+        return max(0, now - self._times[index])

@@ -20,6 +20,9 @@ from taskyard.shared.escaping import escape_unsafe, escape_unsafe_json, escape_u
 
 log: Final = logging.getLogger("taskyard")
 
+_MAX_LINES_PER_SECOND: Final = 10  # lines in a second
+_SECOND_US: Final = 1_000_000
+
 
 def fields(**values: object) -> dict[str, dict[str, object]]:
     """The `extra` argument of a log call."""
@@ -100,13 +103,12 @@ def _json_value(value: object) -> object:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-# Log lines about slow commands, a few a second
-
-_MAX_LINES_PER_SECOND: Final = 10  # lines in a second
-_SECOND_US: Final = 1_000_000
+# Slow commands
 
 
 class SlowCommandReporter:
+    """Logs slow commands, a few lines a second: a disk that stalls makes thousands at once."""
+
     def __init__(self, clock: Clock, scheduler: Scheduler) -> None:
         self._clock = clock
         self._scheduler = scheduler

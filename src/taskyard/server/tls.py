@@ -1,7 +1,4 @@
-"""The server's certificate: from files to a TLS context.
-
-The listeners share one. It can be reloaded, for new connections.
-"""
+"""TLS of the server: its certificate, from files to a context, and its encrypted connections."""
 
 from __future__ import annotations
 
@@ -15,9 +12,21 @@ from taskyard.server.logs import log
 from taskyard.server.net.connection import Connection
 from taskyard.server.settings.schema import ConfigError, Settings
 
+_MAX_RECORD_BYTES: Final = 16_384  # bytes that TLS has in one piece at most
+# What is encrypted at once. The buffers in between never shrink, so that each connection would
+# keep as much memory as its largest reply took.
+_CHUNK_BYTES: Final = 65_536
+_REJECT_SECONDS: Final = 2.0  # seconds that a client has to read why it was refused
+
+
+# Certificates
+
 
 class Tls:
-    """What new connections are made secure with."""
+    """What new connections are made secure with.
+
+    The listeners share one. It can be reloaded, for new connections.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -131,17 +140,16 @@ def holder_name(certificate: dict[str, Any] | None) -> str:
     return names[0] if names else ""
 
 
-# TLS between a socket and a connection: it is a protocol to the one and a transport to the other
-
-_MAX_RECORD_BYTES: Final = 16_384  # bytes that TLS has in one piece at most
-# What is encrypted at once. The buffers in between never shrink, so that each connection would
-# keep as much memory as its largest reply took.
-_CHUNK_BYTES: Final = 65_536
-_REJECT_SECONDS: Final = 2.0  # seconds that a client has to read why it was refused
+# Encrypted connections
 
 
 class TlsTransport(asyncio.Transport, asyncio.Protocol):
-    """A protocol to the socket's transport, and the transport of the connection."""
+    """TLS between a socket and a connection: a protocol to the one, a transport to the other.
+
+    The event loop's own TLS drops all pending replies when a client closes its half, cannot close
+    one half itself, and does not tell a client why it was refused. Here a connection behaves the
+    same with and without TLS.
+    """
 
     def __init__(
         self, context: ssl.SSLContext, connection: Connection, handshake_seconds: float

@@ -1,4 +1,7 @@
-"""Between a socket and a protocol: bytes in, bytes out, backpressure both ways."""
+"""Between a socket and a protocol: bytes in, bytes out, backpressure both ways.
+
+listener.py makes the connections; sending.py sends the replies of many at once.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +39,17 @@ _MAX_BATCHED_REPLY_BYTES: Final = 65_536  # bytes up to which a reply joins a ba
 _MAX_BATCHED_CLIENT_BYTES: Final = 65_536  # and which are too many for one that has some already
 NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_FFFF
 
+_CHECKS_PER_TIMEOUT: Final = 4  # in the time after which a client is disconnected
+_MAX_INTERVAL_US: Final = 15_000_000  # microseconds between two walks
+_CONNECTIONS_PER_STEP: Final = 1000  # connections, before it is the turn of others
+
 # What `Connection.check_progress` finds.
 NOT_STALLED: Final = 0
 STALLED_INPUT: Final = 1  # a command has begun, and its end does not arrive
 STALLED_OUTPUT: Final = 2  # the client does not take its replies
+
+
+# Connections
 
 
 class LoginTracker(Seam):
@@ -66,7 +76,7 @@ class ConnectionRegistry:
         self.shutting_down = False  # new ones are shut down at once
         self.last_number: i64 = 0  # connections that there were
         # Bytes received and sent since the memory of all of them was last measured, and how
-        # many there may be until that is done again: see flow.py.
+        # many there may be until that is done again: see memory_limit.py.
         self.bytes_since_check: i64 = 0
         self.check_after_bytes: i64 = NO_LIMIT
         self.on_check_due: Callable[[Connection], None] | None = None
@@ -539,14 +549,17 @@ def _peer_address(transport: asyncio.BaseTransport) -> str:
     return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unknown"
 
 
-# Finds clients that make no progress, by checking all connections a few times within the timeout
-
-_CHECKS_PER_TIMEOUT: Final = 4  # in the time after which a client is disconnected
-_MAX_INTERVAL_US: Final = 15_000_000  # microseconds between two walks
-_CONNECTIONS_PER_STEP: Final = 1000  # connections, before it is the turn of others
+# Clients that make no progress
 
 
 class StallDetector:
+    """Finds clients that make no progress, by checking all connections a few times within the
+    timeout.
+
+    No connection has a timer of its own: ten thousand idle ones cost a few milliseconds for each
+    check. A client may be idle between two commands for any time.
+    """
+
     def __init__(
         self, registry: ConnectionRegistry, broker: Broker, scheduler: Scheduler, timeout_us: int
     ) -> None:

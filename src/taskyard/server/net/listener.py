@@ -29,10 +29,21 @@ _PAUSE_SECONDS: Final = 0.25  # seconds, after the system had no descriptor for 
 _MAX_REFUSED_OPEN: Final = 8  # connections that were refused and may still read why
 _KEEP_ALIVE_PROBES: Final = 4  # that a peer may leave unanswered
 
+FIRST_DESCRIPTOR: Final = 3  # the descriptors before that are input, output and errors
+_VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
+
+# descriptors that connections leave to the journal and to the process
+RESERVED_DESCRIPTORS: Final = 64
+
 TlsFactory = Callable[[Connection], asyncio.Protocol]  # what speaks TLS in front of it
 ConnectionFactory = Callable[
     [Callable[[], None]], Connection
 ]  # from what is to be called when it is gone
+
+PassedSockets = dict[str, list[socket.socket]]  # by the name of the listener
+
+
+# Listeners
 
 
 class KeyedCounter:
@@ -299,16 +310,16 @@ def _keep_alive_options(milliseconds: int) -> list[tuple[str, int]]:
     ]
 
 
-# Listening sockets passed by the process that started the server, as systemd does it
-
-FIRST_DESCRIPTOR: Final = 3  # the descriptors before that are input, output and errors
-_VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
-
-PassedSockets = dict[str, list[socket.socket]]  # by the name of the listener
+# Sockets passed by the process that started the server, as systemd does it
 
 
 def collect_passed_sockets(settings: Settings, environ: MutableMapping[str, str]) -> PassedSockets:
-    """Return the sockets that were passed to this process, and to none that it starts."""
+    """Return the listening sockets that were passed to this process, and to none that it starts.
+
+    They stay open while the server restarts: clients that connect meanwhile wait instead of being
+    refused. LISTEN_FDS of them start at descriptor 3. Each belongs to the listener that its name in
+    LISTEN_FDNAMES says, or else to the one whose port it is bound to.
+    """
     found = _passed_descriptors(environ)
     for variable in _VARIABLES:
         environ.pop(variable, None)
@@ -371,10 +382,7 @@ def _listener_of(taken: socket.socket, name: str, settings: Settings) -> str:
     return name
 
 
-# How many files a server may have open, and so how many connections
-
-# descriptors that connections leave to the journal and to the process
-RESERVED_DESCRIPTORS: Final = 64
+# Limits of open files
 
 
 def raise_file_limit() -> None:

@@ -16,27 +16,6 @@ from taskyard.shared.misspelt import did_you_mean
 
 T = TypeVar("T")
 
-
-# Who can reach a server, and whether it identifies its clients
-
-
-def identifies_clients(settings: Settings) -> bool:
-    """Whether every client is identified, or the operator allows anonymous ones."""
-    if settings.users is not None or settings.allow_anonymous:
-        return True
-    return settings.tls_client_ca is not None and settings.tls_client == "required"
-
-
-def is_local(host: str) -> bool:
-    """Whether only this machine reaches a listener there; names are not resolved."""
-    import ipaddress  # which help does not need
-
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 Durability = Literal["sync", "write", "memory"]
 Preallocate = Literal["zero", "reserve"]
 SyncMode = Literal["auto", "inline", "thread"]
@@ -58,6 +37,9 @@ NOT_SETTINGS: Final = frozenset(
 
 _ONE_YEAR: Final = "8760h"
 _MIN_SIMILARITY: Final = 0.8  # many settings begin alike, and all variables
+
+
+# The table
 
 
 class ConfigError(Exception):
@@ -403,6 +385,9 @@ def options() -> list[Option]:
     return [Option(name=item.name, **item.metadata) for item in fields(Settings) if item.metadata]
 
 
+# Reading
+
+
 def load_settings(flags: Mapping[str, str], environ: Mapping[str, str]) -> Settings:
     """Flags (by field name) win over the environment, that over the file, that over the default."""
     table = {option.name: option for option in options()}
@@ -414,6 +399,11 @@ def load_settings(flags: Mapping[str, str], environ: Mapping[str, str]) -> Setti
     settings = Settings(**_from_file(table, outer.get("config")) | outer)
     _check(settings)
     return settings
+
+
+def load_queues(path: Path) -> tuple[QueueTable, ...]:
+    """The tables of queues alone, to read them again."""
+    return _read_queues(path, _read_toml(path).get("queues", {}))
 
 
 def _from_environment(table: Mapping[str, Option], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -447,11 +437,6 @@ def _from_file(table: Mapping[str, Option], path: Path | None) -> dict[str, Any]
     return values
 
 
-def load_queues(path: Path) -> tuple[QueueTable, ...]:
-    """The tables of queues alone, to read them again."""
-    return _read_queues(path, _read_toml(path).get("queues", {}))
-
-
 def _read_queues(path: Path, value: object) -> tuple[QueueTable, ...]:
     from taskyard.server.settings import queue_tables  # it needs the engine, which help does not
 
@@ -477,6 +462,9 @@ def _read_value(name: str, read: Any, value: object) -> Any:
         return read(value)
     except ValueError as error:
         raise ConfigError(f"{name} {error}.") from error
+
+
+# Checks
 
 
 def _check(settings: Settings) -> None:
@@ -515,3 +503,20 @@ def _check_exposure(settings: Settings) -> None:
             "do everything: name the users with --users, have clients show certificates with "
             "--tls-client-ca, or allow it with --allow-anonymous on."
         )
+
+
+def identifies_clients(settings: Settings) -> bool:
+    """Whether every client is identified, or the operator allows anonymous ones."""
+    if settings.users is not None or settings.allow_anonymous:
+        return True
+    return settings.tls_client_ca is not None and settings.tls_client == "required"
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches a listener there; names are not resolved."""
+    import ipaddress  # which help does not need
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

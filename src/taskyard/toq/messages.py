@@ -29,6 +29,9 @@ RESULT_SUCCEEDED: Final = 1
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
+# Tasks
+
+
 class NotATask(ValueError):
     """These bytes are not the JSON of a task; the text says why."""
 
@@ -87,6 +90,25 @@ class Task(msgspec.Struct, kw_only=True):
         )
 
 
+def read_id(data: bytes) -> str:
+    """The id in a message that is no task, if so much can be read of it; else ""."""
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        return msgspec.json.decode(fields.get("id", b'""'), type=str)
+    except _UNREADABLE:
+        return ""
+
+
+def encode_retry_state(data: bytes, task: Task) -> bytes:
+    """The message of a task with its `tried`, `road` and `state` as they are now.
+
+    All else stays as its producer wrote it, also the fields that toq does not know.
+    """
+    fields: dict[str, Any] = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    fields.update(tried=task.tried, road=task.road, state=task.state)
+    return msgspec.json.encode(fields)
+
+
 class _ReceivedTask(msgspec.Struct):
     """A task as others may write it. What is left out is as Go has it then: empty."""
 
@@ -101,6 +123,9 @@ class _ReceivedTask(msgspec.Struct):
 
 
 _decode_task: Final = msgspec.json.Decoder(_ReceivedTask).decode
+
+
+# Results
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -150,34 +175,16 @@ def _decode_value(text: str) -> Any:
         raise ValueError(f"this JSON is nested too deeply: {error}") from error
 
 
-def read_id(data: bytes) -> str:
-    """The id in a message that is no task, if so much can be read of it; else ""."""
-    try:
-        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-        return msgspec.json.decode(fields.get("id", b'""'), type=str)
-    except _UNREADABLE:
-        return ""
-
-
-def encode_retry_state(data: bytes, task: Task) -> bytes:
-    """The message of a task with its `tried`, `road` and `state` as they are now.
-
-    All else stays as its producer wrote it, also the fields that toq does not know.
-    """
-    fields: dict[str, Any] = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    fields.update(tried=task.tried, road=task.road, state=task.state)
-    return msgspec.json.encode(fields)
-
-
-# How long a task waits before it is tried again
+# Retries
 
 
 @dataclass(frozen=True, slots=True)
 class Countdown:
-    """`first` seconds before the first retry, `factor` times as long before each further one.
+    """How long a task waits before it is tried again.
 
-    `most` is the upper bound. `jitter` is the share of it all by which a pause may be shorter or
-    longer, at random: tasks that failed together do not come back together.
+    `first` seconds before the first retry, `factor` times as long before each further one. `most`
+    is the upper bound. `jitter` is the share of it all by which a pause may be shorter or longer,
+    at random: tasks that failed together do not come back together.
     """
 
     first: float = 1.0

@@ -1,4 +1,9 @@
-"""toq on Redis, for producers; and what both sides there share."""
+"""toq on Redis: the client, producers, and consumers with their processing lists and heartbeats.
+
+A consumer has a heartbeat key that expires, and for each queue a processing list. Both are renewed
+before anything is moved into such a list: so consumers that search the lists of dead ones always
+find it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +33,12 @@ except ImportError as error:  # pragma: no cover
         "redis:// needs the redis package: pip install 'taskyard[redis]', or use taskyard://"
     ) from error
 
+
+log: Final = logging.getLogger("taskyard.toq")
+
 Word: TypeAlias = str | bytes | int | float
+
+_ScriptCall: TypeAlias = tuple[str, list[str], list[Word]]  # script, keys, values
 
 TIMEOUT: Final = 10.0  # seconds for connecting, or for an answer that is not waited for
 _FRESH_S: Final = 1.0  # seconds after an answer in which a connection is taken to be alive
@@ -37,6 +47,18 @@ _TRANSIENT_CODES: Final = (
     *("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "OOM", "TRYAGAIN"),
     *("MISCONF", "NOREPLICAS", "UNBLOCKED"),
 )
+
+REGISTRY: Final = "toq:processing"  # a set of "<consumer>:<queue>"
+MAX_LOSSES: Final = 10
+_LOSSES_TTL_S: Final = 7 * 24 * 3600  # seconds
+# Redis can wait for one list only and move its first to another. With several queues it is asked
+# so often, in seconds.
+_MULTI_QUEUE_POLL_S: Final = 0.1
+# For so long after a take without an answer Redis may still carry it out, in seconds.
+_UNSURE_S: Final = 60.0
+
+
+# The client, for both sides
 
 
 class RedisClient:
@@ -106,6 +128,9 @@ def translate_error(error: Exception) -> Exception:
         return ours
 
 
+# Producers
+
+
 class RedisBackend:
     def __init__(self, url: str, patience: float) -> None:
         self._client = RedisClient(url)
@@ -144,152 +169,14 @@ class RedisBackend:
                 return
 
 
-# Operations on Redis that must happen as a whole, in Lua
-
-# Renews the heartbeat, puts tasks whose retry is due back on their queues, and fetches. KEYS:
-# heartbeat, registry, then for each queue: queue, processing, retries. ARGV: heartbeat ms, count,
-# then for each queue its entry in the registry. Gives: ms until the next retry is due or -1, then
-# pairs of the queue's number and a message.
-FETCH: Final = """
-redis.call('SET', KEYS[1], '1', 'PX', ARGV[1])
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local left, due, taken = tonumber(ARGV[2]), -1, {}
-for i = 3, #KEYS, 3 do
-  redis.call('SADD', KEYS[2], ARGV[i / 3 + 2])
-  local late = redis.call('ZRANGEBYSCORE', KEYS[i + 2], '-inf', now, 'LIMIT', 0, 100)
-  for _, entry in ipairs(late) do
-    redis.call('RPUSH', KEYS[i], string.sub(entry, 34))
-    redis.call('ZREM', KEYS[i + 2], entry)
-  end
-  local first = redis.call('ZRANGE', KEYS[i + 2], 0, 0, 'WITHSCORES')
-  if first[2] and (due < 0 or first[2] - now < due) then due = math.max(first[2] - now, 0) end
-  while left > 0 do
-    local message = redis.call('LMOVE', KEYS[i], KEYS[i + 1], 'LEFT', 'RIGHT')
-    if not message then break end
-    table.insert(taken, i / 3 - 1)
-    table.insert(taken, message)
-    left = left - 1
-  end
-end
-return {due, taken}
-"""
-
-# The task has ended. A success is stored even if the task was another's by then: it is true.
-# KEYS: processing, losses, result, dead. ARGV: message, result, seconds, success, unreadable.
-# Gives whether the task was still ours; so do the next two.
-FINISH: Final = """
-local held = redis.call('LREM', KEYS[1], 1, ARGV[1])
-if held == 1 then redis.call('HDEL', KEYS[2], redis.sha1hex(ARGV[1])) end
-if ARGV[2] ~= '' and (held == 1 or ARGV[4] == '1') then
-  redis.call('SETEX', KEYS[3], ARGV[3], ARGV[2])
-end
-if held == 1 and ARGV[5] == '1' then redis.call('RPUSH', KEYS[4], ARGV[1]) end
-return held
-"""
-
-# The task is tried again later. The entry has a token in front, so that no two are the same.
-# KEYS: processing, losses, retries. ARGV: message, token, message for then, ms until then.
-RETRY_LATER: Final = """
-local held = redis.call('LREM', KEYS[1], 1, ARGV[1])
-if held == 1 then
-  redis.call('HDEL', KEYS[2], redis.sha1hex(ARGV[1]))
-  local clock = redis.call('TIME')
-  local due = clock[1] * 1000 + math.floor(clock[2] / 1000) + ARGV[4]
-  redis.call('ZADD', KEYS[3], due, ARGV[2] .. ':' .. ARGV[3])
-end
-return held
-"""
-
-# The task goes back to the front of its queue. KEYS: processing, queue. ARGV: message.
-RELEASE: Final = """
-local held = redis.call('LREM', KEYS[1], 1, ARGV[1])
-if held == 1 then redis.call('LPUSH', KEYS[2], ARGV[1]) end
-return held
-"""
-
-# Another consumer's tasks go back to the front of their queue, if it is dead. A task that has been
-# lost too often, because it kills its consumers, is put aside. KEYS: heartbeat, registry, queue,
-# processing, losses, dead. ARGV: entry in the registry, most losses, seconds to remember losses.
-# Gives what was put aside.
-RECOVER: Final = """
-if redis.call('EXISTS', KEYS[1]) == 1 then return {} end
-local aside = {}
-while true do
-  local message = redis.call('RPOP', KEYS[4])
-  if not message then break end
-  local name = redis.sha1hex(message)
-  if redis.call('HINCRBY', KEYS[5], name, 1) > tonumber(ARGV[2]) then
-    redis.call('HDEL', KEYS[5], name)
-    redis.call('RPUSH', KEYS[6], message)
-    table.insert(aside, message)
-  else
-    redis.call('LPUSH', KEYS[3], message)
-  end
-  redis.call('EXPIRE', KEYS[5], ARGV[3])
-end
-redis.call('SREM', KEYS[2], ARGV[1])
-return aside
-"""
-
-# A consumer ends: its tasks are released. KEYS: registry, queue, processing. ARGV: entry in the
-# registry.
-UNREGISTER: Final = """
-while redis.call('LMOVE', KEYS[3], KEYS[2], 'RIGHT', 'LEFT') do end
-redis.call('SREM', KEYS[1], ARGV[1])
-return 0
-"""
-
-
-# toq on Redis, for consumers
-
-log: Final = logging.getLogger("taskyard.toq")
-
-REGISTRY: Final = "toq:processing"  # a set of "<consumer>:<queue>"
-MAX_LOSSES: Final = 10
-_LOSSES_TTL_S: Final = 7 * 24 * 3600  # seconds
-# Redis can wait for one list only and move its first to another. With several queues it is asked
-# so often, in seconds.
-_MULTI_QUEUE_POLL_S: Final = 0.1
-# For so long after a take without an answer Redis may still carry it out, in seconds.
-_UNSURE_S: Final = 60.0
-
-_ScriptCall: TypeAlias = tuple[str, list[str], list[Word]]  # script, keys, values
-
-
-@dataclass(frozen=True, slots=True)
-class _QueueKeys:
-    """The keys of one queue of one consumer."""
-
-    consumer: str
-    queue: str
-
-    @property
-    def heartbeat(self) -> str:
-        return f"toq:alive:{self.consumer}"
-
-    @property
-    def registry_entry(self) -> str:
-        return f"{self.consumer}:{self.queue}"
-
-    @property
-    def processing(self) -> str:
-        return f"toq:processing:{self.registry_entry}"
-
-    @property
-    def retries(self) -> str:
-        return f"toq:retry:{self.queue}"
-
-    @property
-    def losses(self) -> str:
-        return f"toq:losses:{self.queue}"
-
-    @property
-    def dead(self) -> str:
-        return f"toq:dead:{self.queue}"
+# Consumers
 
 
 class RedisSource:
+    """toq on Redis, for consumers: processing lists, heartbeats, and recovery of tasks of dead
+    consumers.
+    """
+
     def __init__(self, url: str, queues: Sequence[str], lease: float, result_ttl: float) -> None:
         self._client = RedisClient(url)
         self._lease = lease
@@ -463,3 +350,132 @@ class RedisSource:
 
     def _lease_ms(self) -> int:
         return round(self._lease * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class _QueueKeys:
+    """The keys of one queue of one consumer."""
+
+    consumer: str
+    queue: str
+
+    @property
+    def heartbeat(self) -> str:
+        return f"toq:alive:{self.consumer}"
+
+    @property
+    def registry_entry(self) -> str:
+        return f"{self.consumer}:{self.queue}"
+
+    @property
+    def processing(self) -> str:
+        return f"toq:processing:{self.registry_entry}"
+
+    @property
+    def retries(self) -> str:
+        return f"toq:retry:{self.queue}"
+
+    @property
+    def losses(self) -> str:
+        return f"toq:losses:{self.queue}"
+
+    @property
+    def dead(self) -> str:
+        return f"toq:dead:{self.queue}"
+
+
+# Operations that must happen as a whole, in Lua
+
+# Renews the heartbeat, puts tasks whose retry is due back on their queues, and fetches. KEYS:
+# heartbeat, registry, then for each queue: queue, processing, retries. ARGV: heartbeat ms, count,
+# then for each queue its entry in the registry. Gives: ms until the next retry is due or -1, then
+# pairs of the queue's number and a message.
+FETCH: Final = """
+redis.call('SET', KEYS[1], '1', 'PX', ARGV[1])
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local left, due, taken = tonumber(ARGV[2]), -1, {}
+for i = 3, #KEYS, 3 do
+  redis.call('SADD', KEYS[2], ARGV[i / 3 + 2])
+  local late = redis.call('ZRANGEBYSCORE', KEYS[i + 2], '-inf', now, 'LIMIT', 0, 100)
+  for _, entry in ipairs(late) do
+    redis.call('RPUSH', KEYS[i], string.sub(entry, 34))
+    redis.call('ZREM', KEYS[i + 2], entry)
+  end
+  local first = redis.call('ZRANGE', KEYS[i + 2], 0, 0, 'WITHSCORES')
+  if first[2] and (due < 0 or first[2] - now < due) then due = math.max(first[2] - now, 0) end
+  while left > 0 do
+    local message = redis.call('LMOVE', KEYS[i], KEYS[i + 1], 'LEFT', 'RIGHT')
+    if not message then break end
+    table.insert(taken, i / 3 - 1)
+    table.insert(taken, message)
+    left = left - 1
+  end
+end
+return {due, taken}
+"""
+
+# The task has ended. A success is stored even if the task was another's by then: it is true.
+# KEYS: processing, losses, result, dead. ARGV: message, result, seconds, success, unreadable.
+# Gives whether the task was still ours; so do the next two.
+FINISH: Final = """
+local held = redis.call('LREM', KEYS[1], 1, ARGV[1])
+if held == 1 then redis.call('HDEL', KEYS[2], redis.sha1hex(ARGV[1])) end
+if ARGV[2] ~= '' and (held == 1 or ARGV[4] == '1') then
+  redis.call('SETEX', KEYS[3], ARGV[3], ARGV[2])
+end
+if held == 1 and ARGV[5] == '1' then redis.call('RPUSH', KEYS[4], ARGV[1]) end
+return held
+"""
+
+# The task is tried again later. The entry has a token in front, so that no two are the same.
+# KEYS: processing, losses, retries. ARGV: message, token, message for then, ms until then.
+RETRY_LATER: Final = """
+local held = redis.call('LREM', KEYS[1], 1, ARGV[1])
+if held == 1 then
+  redis.call('HDEL', KEYS[2], redis.sha1hex(ARGV[1]))
+  local clock = redis.call('TIME')
+  local due = clock[1] * 1000 + math.floor(clock[2] / 1000) + ARGV[4]
+  redis.call('ZADD', KEYS[3], due, ARGV[2] .. ':' .. ARGV[3])
+end
+return held
+"""
+
+# The task goes back to the front of its queue. KEYS: processing, queue. ARGV: message.
+RELEASE: Final = """
+local held = redis.call('LREM', KEYS[1], 1, ARGV[1])
+if held == 1 then redis.call('LPUSH', KEYS[2], ARGV[1]) end
+return held
+"""
+
+# Another consumer's tasks go back to the front of their queue, if it is dead. A task that has been
+# lost too often, because it kills its consumers, is put aside. KEYS: heartbeat, registry, queue,
+# processing, losses, dead. ARGV: entry in the registry, most losses, seconds to remember losses.
+# Gives what was put aside.
+RECOVER: Final = """
+if redis.call('EXISTS', KEYS[1]) == 1 then return {} end
+local aside = {}
+while true do
+  local message = redis.call('RPOP', KEYS[4])
+  if not message then break end
+  local name = redis.sha1hex(message)
+  if redis.call('HINCRBY', KEYS[5], name, 1) > tonumber(ARGV[2]) then
+    redis.call('HDEL', KEYS[5], name)
+    redis.call('RPUSH', KEYS[6], message)
+    table.insert(aside, message)
+  else
+    redis.call('LPUSH', KEYS[3], message)
+  end
+  redis.call('EXPIRE', KEYS[5], ARGV[3])
+end
+redis.call('SREM', KEYS[2], ARGV[1])
+return aside
+"""
+
+# A consumer ends: its tasks are released. KEYS: registry, queue, processing. ARGV: entry in the
+# registry.
+UNREGISTER: Final = """
+while redis.call('LMOVE', KEYS[3], KEYS[2], 'RIGHT', 'LEFT') do end
+redis.call('SREM', KEYS[1], ARGV[1])
+return 0
+"""

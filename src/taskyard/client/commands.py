@@ -1,6 +1,6 @@
 """Every command of a client: its words, how its reply is read, and whether it may be repeated.
 
-Nothing here sends or waits: the clients differ only in how they do that.
+Nothing here sends or waits: the clients in sync.py and aio.py differ only in how they do that.
 """
 
 from __future__ import annotations
@@ -39,94 +39,29 @@ from taskyard.shared.misspelt import check_names
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-
-# Uids for jobs that are pushed, so that a push whose answer was lost can be repeated
-
-_UID_DIGITS: Final = 32
-
-
-def new_uid() -> str:
-    return new_uids(1)[0]
-
-
-def new_uids(count: int) -> list[str]:
-    """Several at once, which takes a third of the time."""
-    digits = os.urandom(_UID_DIGITS // 2 * count).hex()
-    return [
-        f"{digits[at : at + 8]}-{digits[at + 8 : at + 12]}-4{digits[at + 13 : at + 16]}-"
-        f"a{digits[at + 17 : at + 20]}-{digits[at + 20 : at + _UID_DIGITS]}"
-        for at in range(0, len(digits), _UID_DIGITS)
-    ]
-
-
-# RESP as a client has it: words to bytes, bytes to replies, how a connection begins
-
 Word: TypeAlias = str | bytes | int
 Command: TypeAlias = Sequence[Word]
 Reply: TypeAlias = "int | bytes | list[Reply] | Refused | None"
 
+ReplyReader: TypeAlias = Callable[[Reply, bool], T]
+
+Seconds: TypeAlias = float | timedelta
+
 INCOMPLETE: Final = object()
 RECEIVE_BYTES: Final = 1 << 16
+
+MAX_FETCH: Final = 1000
+MAX_PUSH_ALL: Final = 1000
+UNKNOWN: Final = "unknown"
+_CUT_SHORT_S: Final = 0.05  # seconds: a wait that ends so much before its time was cut short
 
 # Seconds. A wait for a job can be long, and the machine of the server can go without a word.
 _KEEPALIVE_IDLE_S: Final = 15
 _KEEPALIVE_INTERVAL_S: Final = 5
 _KEEPALIVE_PROBES: Final = 3
 
+_UID_DIGITS: Final = 32
 
-def create_reader() -> hiredis.Reader:
-    return hiredis.Reader(replyError=refusal_from_reply, notEnoughData=INCOMPLETE)
-
-
-def encode_commands(commands: Sequence[Command]) -> bytes:
-    return b"".join([hiredis.pack_command(tuple(words)) for words in commands])  # type: ignore[arg-type]
-
-
-def login_commands(address: Address) -> list[Command]:
-    """What a connection begins with."""
-    commands: list[Command] = []
-    if address.user:
-        commands.append(("AUTH", address.user, address.password))
-    elif address.password:
-        commands.append(("AUTH", address.password))
-    if address.database:
-        commands.append(("SELECT", address.database))
-    return commands
-
-
-def unavailable_error(
-    address: Address, error: Exception, *, sent: bool, closed: bool = False
-) -> Unavailable:
-    """Return what a caller gets for an error of the network. `closed`: this side has closed it."""
-    reason = "the connection was closed" if closed else str(error)
-    lost = "went away before it answered" if sent else "cannot be reached"
-    kind = Closed if closed else Untrusted if is_permanent_tls_error(error) else Unavailable
-    found = kind(f"{address} {lost}: {reason or type(error).__name__}")
-    found.sent = sent
-    found.timed_out = isinstance(error, TimeoutError)
-    found.__cause__ = error
-    return found
-
-
-class _Socket(Protocol):
-    def setsockopt(self, level: int, option: int, value: int, /) -> None: ...
-
-
-def enable_keepalive(connected: _Socket) -> None:
-    """Have the system find out when the other machine is no longer there."""
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (
-        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
-        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
-        ("TCP_KEEPCNT", _KEEPALIVE_PROBES),
-    ):
-        if hasattr(socket, name):  # not on every system
-            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-# A job to be pushed, in Python and in the words of JOB.PUSH
-
-Seconds: TypeAlias = float | timedelta
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -142,6 +77,89 @@ _FOREIGN_OPTION_NAMES: Final = {
     "depends_on": "it is blocked_by here",
     "rate": "it is a setting of the queue: client.configure(queue, rate=...)",
 }
+
+MAX_BATCH_JOBS: Final = 1_000_000
+_MAX_READ_PLACES: Final = 10_000  # places that one command may request
+
+_API_NAMES = {"job_name": "name", "attempts": "max_attempts", "unique": "key"}
+_DURATIONS = ("every", "ttr", "ttl")
+_UNLIMITED_FAILS = 2**32 - 1  # the most that the API knows
+
+
+# Calls and their replies
+
+
+class UnexpectedReply(ClientError):
+    """The server's answer is none that this client knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T_co]):
+    """One command."""
+
+    words: Command
+    read_reply: ReplyReader[T_co]
+    """The reply, and whether the command was sent before: to what the caller gets, or an error."""
+    repeatable: bool = False
+    """Whether it may be sent again when its reply was lost."""
+    repeat_after_timeout: bool = True
+    """Also when it is only late: the first one may still be carried out."""
+    wait: float = 0.0
+    """For how many seconds the server may hold back the reply; it stands among the words."""
+    wait_at: int = 0
+    own_connection: bool = False
+    """It may take its time, and must not hold up others on its connection."""
+    leases_jobs: bool = False
+    """Its reply has jobs, which are to be given back if nobody wants them any more."""
+
+    def with_remaining_wait(self, seconds: float) -> Call[T_co]:
+        """The same when so much of the time to wait has passed."""
+        if not self.wait:
+            return self
+        left = max(self.wait - seconds, 0.0)
+        words = list(self.words)
+        words[self.wait_at] = to_milliseconds(left)
+        return replace(self, words=words, wait=left)
+
+    def was_cut_short(self, reply: Reply, seconds: float) -> bool:
+        """Whether the server, since it stops, has answered before the time to wait was over."""
+        return not reply and self.wait - seconds > _CUT_SHORT_S
+
+
+def read_or_error(call: Call[T], reply: Reply, again: bool) -> T | Refused:
+    """Return an error instead of raising it, so that the replies behind it can be read."""
+    try:
+        return call.read_reply(reply, again)
+    except Refused as error:
+        return error
+
+
+def mark_lost_jobs(jobs: Sequence[Job], outcomes: Sequence[object]) -> list[Job]:
+    """Return those whose lease was over when they were ended; raise the first error of another
+    kind.
+    """
+    lost = [
+        job for job, outcome in zip(jobs, outcomes, strict=True) if isinstance(outcome, StaleLease)
+    ]
+    for job in lost:
+        job.lose()
+    for outcome in outcomes:
+        if isinstance(outcome, Refused) and not isinstance(outcome, StaleLease):
+            raise outcome
+    return lost
+
+
+def raise_if_refused(reply: Reply) -> Reply:
+    if isinstance(reply, Refused):
+        raise reply
+    return reply
+
+
+def unexpected_reply(reply: Reply) -> UnexpectedReply:
+    return UnexpectedReply(f"the server answered in an unknown form: {reply!r:.200}")
+
+
+# Jobs to be pushed
 
 
 class HasId(Protocol):
@@ -336,82 +354,23 @@ def _to_unix_ms(time: datetime | float) -> int:
     return max(round(time * 1000), 0)
 
 
-ReplyReader: TypeAlias = Callable[[Reply, bool], T]
+def new_uid() -> str:
+    """Return a uid for a job that is pushed, so that a push whose answer was lost can be repeated.
 
-MAX_FETCH: Final = 1000
-MAX_PUSH_ALL: Final = 1000
-UNKNOWN: Final = "unknown"
-_CUT_SHORT_S: Final = 0.05  # seconds: a wait that ends so much before its time was cut short
-
-
-class UnexpectedReply(ClientError):
-    """The server's answer is none that this client knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call(Generic[T_co]):
-    """One command."""
-
-    words: Command
-    read_reply: ReplyReader[T_co]
-    """The reply, and whether the command was sent before: to what the caller gets, or an error."""
-    repeatable: bool = False
-    """Whether it may be sent again when its reply was lost."""
-    repeat_after_timeout: bool = True
-    """Also when it is only late: the first one may still be carried out."""
-    wait: float = 0.0
-    """For how many seconds the server may hold back the reply; it stands among the words."""
-    wait_at: int = 0
-    own_connection: bool = False
-    """It may take its time, and must not hold up others on its connection."""
-    leases_jobs: bool = False
-    """Its reply has jobs, which are to be given back if nobody wants them any more."""
-
-    def with_remaining_wait(self, seconds: float) -> Call[T_co]:
-        """The same when so much of the time to wait has passed."""
-        if not self.wait:
-            return self
-        left = max(self.wait - seconds, 0.0)
-        words = list(self.words)
-        words[self.wait_at] = to_milliseconds(left)
-        return replace(self, words=words, wait=left)
-
-    def was_cut_short(self, reply: Reply, seconds: float) -> bool:
-        """Whether the server, since it stops, has answered before the time to wait was over."""
-        return not reply and self.wait - seconds > _CUT_SHORT_S
-
-
-def read_or_error(call: Call[T], reply: Reply, again: bool) -> T | Refused:
-    """Return an error instead of raising it, so that the replies behind it can be read."""
-    try:
-        return call.read_reply(reply, again)
-    except Refused as error:
-        return error
-
-
-def mark_lost_jobs(jobs: Sequence[Job], outcomes: Sequence[object]) -> list[Job]:
-    """Return those whose lease was over when they were ended; raise the first error of another
-    kind.
+    It is a UUID of version 4 from the operating system's random numbers. So a client that sees the
+    uids of some jobs cannot guess those of the next ones, and push them first.
     """
-    lost = [
-        job for job, outcome in zip(jobs, outcomes, strict=True) if isinstance(outcome, StaleLease)
+    return new_uids(1)[0]
+
+
+def new_uids(count: int) -> list[str]:
+    """Several at once, which takes a third of the time."""
+    digits = os.urandom(_UID_DIGITS // 2 * count).hex()
+    return [
+        f"{digits[at : at + 8]}-{digits[at + 8 : at + 12]}-4{digits[at + 13 : at + 16]}-"
+        f"a{digits[at + 17 : at + 20]}-{digits[at + 20 : at + _UID_DIGITS]}"
+        for at in range(0, len(digits), _UID_DIGITS)
     ]
-    for job in lost:
-        job.lose()
-    for outcome in outcomes:
-        if isinstance(outcome, Refused) and not isinstance(outcome, StaleLease):
-            raise outcome
-    return lost
-
-
-def raise_if_refused(reply: Reply) -> Reply:
-    if isinstance(reply, Refused):
-        raise reply
-    return reply
-
-
-def unexpected_reply(reply: Reply) -> UnexpectedReply:
-    return UnexpectedReply(f"the server answered in an unknown form: {reply!r:.200}")
 
 
 # Pushing
@@ -649,10 +608,7 @@ def _expect_number(reply: Reply) -> int:
     return reply
 
 
-# The commands for numbered batches: how they are spelled, and how their replies are read
-
-MAX_BATCH_JOBS: Final = 1_000_000
-_MAX_READ_PLACES: Final = 10_000  # places that one command may request
+# Numbered batches
 
 
 def new_holder() -> str:
@@ -737,7 +693,7 @@ def drop(consumer: str) -> Call[None]:
     return Call(["BATCH.DROP", consumer], read, repeatable=True, own_connection=True)
 
 
-# A schedule to be set, in Python and in the JSON of the API
+# Schedules
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -769,11 +725,6 @@ class ScheduleOptions(TypedDict, total=False):
     """What the limits of the queue for each key go by."""
 
 
-_API_NAMES = {"job_name": "name", "attempts": "max_attempts", "unique": "key"}
-_DURATIONS = ("every", "ttr", "ttl")
-_UNLIMITED_FAILS = 2**32 - 1  # the most that the API knows
-
-
 def schedule_body(prefix: str, queue: str, options: ScheduleOptions) -> dict[str, Any]:
     """`prefix`: what the names of queues begin with."""
     check_names("schedule option", options, ScheduleOptions.__annotations__)
@@ -797,3 +748,56 @@ def schedule_body(prefix: str, queue: str, options: ScheduleOptions) -> dict[str
         else:
             body[_API_NAMES.get(name, name)] = value
     return body
+
+
+# The connection
+
+
+def create_reader() -> hiredis.Reader:
+    return hiredis.Reader(replyError=refusal_from_reply, notEnoughData=INCOMPLETE)
+
+
+def encode_commands(commands: Sequence[Command]) -> bytes:
+    return b"".join([hiredis.pack_command(tuple(words)) for words in commands])  # type: ignore[arg-type]
+
+
+def login_commands(address: Address) -> list[Command]:
+    """What a connection begins with."""
+    commands: list[Command] = []
+    if address.user:
+        commands.append(("AUTH", address.user, address.password))
+    elif address.password:
+        commands.append(("AUTH", address.password))
+    if address.database:
+        commands.append(("SELECT", address.database))
+    return commands
+
+
+def unavailable_error(
+    address: Address, error: Exception, *, sent: bool, closed: bool = False
+) -> Unavailable:
+    """Return what a caller gets for an error of the network. `closed`: this side has closed it."""
+    reason = "the connection was closed" if closed else str(error)
+    lost = "went away before it answered" if sent else "cannot be reached"
+    kind = Closed if closed else Untrusted if is_permanent_tls_error(error) else Unavailable
+    found = kind(f"{address} {lost}: {reason or type(error).__name__}")
+    found.sent = sent
+    found.timed_out = isinstance(error, TimeoutError)
+    found.__cause__ = error
+    return found
+
+
+def enable_keepalive(connected: _Socket) -> None:
+    """Have the system find out when the other machine is no longer there."""
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", _KEEPALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL_S),
+        ("TCP_KEEPCNT", _KEEPALIVE_PROBES),
+    ):
+        if hasattr(socket, name):  # not on every system
+            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class _Socket(Protocol):
+    def setsockopt(self, level: int, option: int, value: int, /) -> None: ...

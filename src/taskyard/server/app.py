@@ -1,4 +1,8 @@
-"""The server: from settings to listeners that accept, and back to a clean end."""
+"""The server: from settings to listeners that accept, and back to a clean end.
+
+Server is the order in which everything starts and stops; HttpApplication has everything that speaks
+HTTP.
+"""
 
 from __future__ import annotations
 
@@ -104,234 +108,15 @@ if TYPE_CHECKING:
     from taskyard.server.lake_supervisor import LakeRequests, LakeSupervisor
 
 
-# Everything that speaks HTTP, on one listener
+_LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # for those that stand for all
+CLIENT_CLOSE_SECONDS: Final = 5.0  # seconds that clients have at a stop to read their last replies
 
 FRAME_OVERHEAD_BYTES = 65_536  # what a message may be longer than the largest payload, as JSON text
 # characters of one byte: as an escape, or in an array with a space behind each comma
 JSON_CHARS_PER_BYTE = 6
 
 
-class HttpApplication:
-    def __init__(
-        self,
-        settings: Settings,
-        broker: Broker,
-        scheduler: Scheduler,
-        *,
-        allow: Allow = check_rules,
-        authenticator: Authenticator | None = None,
-        identify: Identify = anonymous,
-        listeners: Listeners = dict,
-        lake: LakeStatus = no_lake_status,
-        lake_requests: LakeBackend | None = None,
-        draw_session_id: Callable[[], int] = random_session_id,
-        process_usage: Callable[[], Usage] = process_usage,
-    ) -> None:
-        """With an authenticator, that identifies clients; `draw_session_id` gives the ids of
-        Glovebox sessions, and `process_usage` the metrics of this process.
-        """
-        self._authenticator: Authenticator = authenticator or OpenAuthenticator()
-        sessions = _browser_sessions(settings, broker, self._authenticator)
-        if authenticator is not None:
-            identify = RequestIdentifier(authenticator, unauthenticated, sessions).identify
-        self._broker = broker
-        self._settings = settings
-        self._origins = frozenset(settings.http_origins)
-        self._identify = identify
-        self._is_local_only = not self._authenticator.has_users and is_local(settings.bind)
-        self.health = Health(broker)
-        self.glovebox = Glovebox(
-            broker,
-            scheduler,
-            settings.output_limit,
-            settings.glovebox_creation,
-            draw_session_id,
-            allow,
-        )
-        self.events = Events(broker, scheduler, allow=allow)
-        self._lag_probe = EventLoopLagProbe(broker.metrics, broker.clock, scheduler)
-        self.stats_sampler = StatsSampler(broker, scheduler, lambda: {"http": self.http.requests})
-        self.live_stream = LiveStream(
-            broker, scheduler, self.stats_sampler, self._server_info(lake), allow=allow
-        )
-        api = ApiRoutes(
-            broker,
-            scheduler,
-            durability=settings.durability,
-            max_losses=settings.max_losses,
-            connections=self._open_connections,
-            listeners=listeners,
-            users=int if authenticator is None else lambda: authenticator.user_count,
-            lake_status=lake,
-            backend=lake_requests,
-            sessions=sessions,
-            secure=settings.tls_certificate is not None,
-            history=History(self.stats_sampler, scheduler),
-            allow=allow,
-        )
-        self.api = Router(api.routes_without_cookies())  # by itself, for use without HTTP
-        metrics = MetricsPage(
-            broker,
-            scheduler,
-            settings.metrics_queues,
-            process=process_usage,
-            authenticator=authenticator,
-            lake_status=lake,
-        )
-        report = LakeReportPage(
-            scheduler, None if lake_requests is None else lake_requests.report_path
-        )
-        inspected = [
-            *metrics.routes(),
-            *report.routes(),
-            Route("GET", "/status/{queue}", self._send_queue_status),
-        ]
-        routes = [
-            *api.routes(),
-            *self.health.routes(),
-            *self.events.routes(),
-            *self.live_stream.routes(),
-            *[require_permission(allow, INSPECT, route) for route in inspected],
-            Route("GET", "/connect", _send_upgrade_required),
-            *DashboardPage().routes(),
-        ]
-        self.http = Http(
-            broker,
-            scheduler,
-            Router(routes),
-            output_limit=settings.output_limit,
-            body_limit=settings.http_body_limit,
-            identify=self._identify_request,
-            refuse=unauthenticated,
-            secure=settings.tls_certificate is not None,
-        )
-        self._lag_probe.start()
-        self.stats_sampler.start()
-        self.http.upgrades["/connect"] = self._connect_glovebox
-
-    def on_permissions_changed(self) -> None:
-        """The users were reloaded; connections are notified on their own."""
-        self.events.rules_changed()
-        self.live_stream.rules_changed()
-
-    def stop(self) -> None:
-        """The server is about to end."""
-        self.health.stopping = True
-        self.events.close()
-        self.live_stream.close()
-        self.stats_sampler.stop()
-        self._lag_probe.stop()
-
-    def _identify_request(
-        self, request: Request, later: Callable[[Principal | Response], None]
-    ) -> Principal | Response | None:
-        refusal = cross_site_refusal(request, self._origins)
-        if refusal is None and self._is_local_only:
-            refusal = unknown_host_refusal(request, self._origins)
-        return refusal or self._identify(request, later)
-
-    def _open_connections(self) -> dict[str, int]:
-        """Return how many are open now, by protocol."""
-        return {
-            **{
-                traffic.protocol_name: int(traffic.open_connections)
-                for traffic in self._broker.metrics.protocols
-            },
-            "http": self.http.clients,
-        }
-
-    def _server_info(self, lake: LakeStatus) -> SummarySources:
-        settings = self._settings
-        return SummarySources(
-            durability=settings.durability,
-            connections=self._open_connections,
-            lake=lake,
-            space=partial(disk_space_of, str(settings.data)),
-        )
-
-    def _send_queue_status(self, exchange: Exchange) -> None:
-        exchange.reply(queue_status(self._broker.engine, exchange.request.params["queue"]))
-
-    def _connect_glovebox(
-        self, socket: UpgradableTransport, incoming: ParsedRequest, extra_input: bytes
-    ) -> ClientConnection | Response:
-        """Continue as a Glovebox client."""
-        request = incoming.request
-        refusal = refuse_upgrade(incoming, self._origins)
-        refusal = refusal or deny_without_permissions(request.principal)
-        if refusal is None and not may_connect(self._authenticator, request.principal):
-            refusal = problem(503, "This user has too many connections: close one, or try later.")
-        if refusal is not None:
-            return refusal
-        asked = parse_connect_headers(request.headers)
-        reader = WebSocket(
-            socket.detach_transport(),
-            self._settings.payload_limit * JSON_CHARS_PER_BYTE + FRAME_OVERHEAD_BYTES,
-        )
-        try:
-            connection = self.glovebox.connect(
-                socket,
-                request.peer,
-                asked.binary,
-                asked.durable,
-                asked.reconnect_as,
-                request.principal,
-                partial(reader.complete_handshake, incoming),
-            )
-        except TaskyardError as error:  # before hands were shaken
-            reader.on_disconnect()
-            return problem(503, f"The session cannot be kept: {error}.")
-        connection.websocket = reader
-        reader.attach_handler(connection, extra_input)
-        return connection
-
-
-def _browser_sessions(
-    settings: Settings, broker: Broker, authenticator: Authenticator
-) -> BrowserSessions | None:
-    """Make the sessions of browsers, where there are users that can log in."""
-    if not authenticator.has_users:
-        return None
-    key = SessionKey(settings.data / KEY_FILE)
-    return BrowserSessions(authenticator, key, broker.clock, settings.session_length)
-
-
-def _send_upgrade_required(exchange: Exchange) -> None:
-    exchange.reply(problem(426, "This address is for WebSockets: ask for an upgrade to one."))
-
-
-# The settings of the engine and the journal, made from those of the server
-
-
-def engine_settings(settings: Settings) -> EngineSettings:
-    return EngineSettings(
-        payload_limit=settings.payload_limit,
-        finished_bytes=settings.finished_memory,
-        uid_window=settings.uid_window,
-        dead_retention=settings.dead_retention,
-        dead_bytes=settings.dead_bytes,
-        default_ttr=settings.default_ttr,
-        max_jobs=-1 if settings.queue_max_jobs is None else settings.queue_max_jobs,
-        max_bytes=-1 if settings.queue_max_bytes is None else settings.queue_max_bytes,
-        max_schedules=settings.max_schedules,
-        schedule_bytes=settings.schedule_bytes,
-        idle_expiry=settings.queue_idle_expiry or 0,
-        queue_rules=make_queue_rules(settings.queues),
-    )
-
-
-def journal_settings(settings: Settings) -> JournalSettings:
-    return JournalSettings(
-        segment_size=settings.segment_size,
-        payload_memory=settings.payload_memory,
-        durability=settings.durability,
-        prepare_ahead=True,
-        preallocate=settings.preallocate,
-    )
-
-
-_LOOPBACK_OF: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # for those that stand for all
-CLIENT_CLOSE_SECONDS: Final = 5.0  # seconds that clients have at a stop to read their last replies
+# The server
 
 
 def serve(settings: Settings) -> int:
@@ -835,3 +620,227 @@ def _write_ports(path: Path, addresses: dict[str, dict[str, object]]) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(json.dumps(addresses) + "\n", encoding="utf-8")
     draft.replace(path)
+
+
+# Settings of the engine and the journal
+
+
+def engine_settings(settings: Settings) -> EngineSettings:
+    return EngineSettings(
+        payload_limit=settings.payload_limit,
+        finished_bytes=settings.finished_memory,
+        uid_window=settings.uid_window,
+        dead_retention=settings.dead_retention,
+        dead_bytes=settings.dead_bytes,
+        default_ttr=settings.default_ttr,
+        max_jobs=-1 if settings.queue_max_jobs is None else settings.queue_max_jobs,
+        max_bytes=-1 if settings.queue_max_bytes is None else settings.queue_max_bytes,
+        max_schedules=settings.max_schedules,
+        schedule_bytes=settings.schedule_bytes,
+        idle_expiry=settings.queue_idle_expiry or 0,
+        queue_rules=make_queue_rules(settings.queues),
+    )
+
+
+def journal_settings(settings: Settings) -> JournalSettings:
+    return JournalSettings(
+        segment_size=settings.segment_size,
+        payload_memory=settings.payload_memory,
+        durability=settings.durability,
+        prepare_ahead=True,
+        preallocate=settings.preallocate,
+    )
+
+
+# HTTP
+
+
+class HttpApplication:
+    """Everything that speaks HTTP, on one listener."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        broker: Broker,
+        scheduler: Scheduler,
+        *,
+        allow: Allow = check_rules,
+        authenticator: Authenticator | None = None,
+        identify: Identify = anonymous,
+        listeners: Listeners = dict,
+        lake: LakeStatus = no_lake_status,
+        lake_requests: LakeBackend | None = None,
+        draw_session_id: Callable[[], int] = random_session_id,
+        process_usage: Callable[[], Usage] = process_usage,
+    ) -> None:
+        """With an authenticator, that identifies clients; `draw_session_id` gives the ids of
+        Glovebox sessions, and `process_usage` the metrics of this process.
+        """
+        self._authenticator: Authenticator = authenticator or OpenAuthenticator()
+        sessions = _browser_sessions(settings, broker, self._authenticator)
+        if authenticator is not None:
+            identify = RequestIdentifier(authenticator, unauthenticated, sessions).identify
+        self._broker = broker
+        self._settings = settings
+        self._origins = frozenset(settings.http_origins)
+        self._identify = identify
+        self._is_local_only = not self._authenticator.has_users and is_local(settings.bind)
+        self.health = Health(broker)
+        self.glovebox = Glovebox(
+            broker,
+            scheduler,
+            settings.output_limit,
+            settings.glovebox_creation,
+            draw_session_id,
+            allow,
+        )
+        self.events = Events(broker, scheduler, allow=allow)
+        self._lag_probe = EventLoopLagProbe(broker.metrics, broker.clock, scheduler)
+        self.stats_sampler = StatsSampler(broker, scheduler, lambda: {"http": self.http.requests})
+        self.live_stream = LiveStream(
+            broker, scheduler, self.stats_sampler, self._server_info(lake), allow=allow
+        )
+        api = ApiRoutes(
+            broker,
+            scheduler,
+            durability=settings.durability,
+            max_losses=settings.max_losses,
+            connections=self._open_connections,
+            listeners=listeners,
+            users=int if authenticator is None else lambda: authenticator.user_count,
+            lake_status=lake,
+            backend=lake_requests,
+            sessions=sessions,
+            secure=settings.tls_certificate is not None,
+            history=History(self.stats_sampler, scheduler),
+            allow=allow,
+        )
+        self.api = Router(api.routes_without_cookies())  # by itself, for use without HTTP
+        metrics = MetricsPage(
+            broker,
+            scheduler,
+            settings.metrics_queues,
+            process=process_usage,
+            authenticator=authenticator,
+            lake_status=lake,
+        )
+        report = LakeReportPage(
+            scheduler, None if lake_requests is None else lake_requests.report_path
+        )
+        inspected = [
+            *metrics.routes(),
+            *report.routes(),
+            Route("GET", "/status/{queue}", self._send_queue_status),
+        ]
+        routes = [
+            *api.routes(),
+            *self.health.routes(),
+            *self.events.routes(),
+            *self.live_stream.routes(),
+            *[require_permission(allow, INSPECT, route) for route in inspected],
+            Route("GET", "/connect", _send_upgrade_required),
+            *DashboardPage().routes(),
+        ]
+        self.http = Http(
+            broker,
+            scheduler,
+            Router(routes),
+            output_limit=settings.output_limit,
+            body_limit=settings.http_body_limit,
+            identify=self._identify_request,
+            refuse=unauthenticated,
+            secure=settings.tls_certificate is not None,
+        )
+        self._lag_probe.start()
+        self.stats_sampler.start()
+        self.http.upgrades["/connect"] = self._connect_glovebox
+
+    def on_permissions_changed(self) -> None:
+        """The users were reloaded; connections are notified on their own."""
+        self.events.rules_changed()
+        self.live_stream.rules_changed()
+
+    def stop(self) -> None:
+        """The server is about to end."""
+        self.health.stopping = True
+        self.events.close()
+        self.live_stream.close()
+        self.stats_sampler.stop()
+        self._lag_probe.stop()
+
+    def _identify_request(
+        self, request: Request, later: Callable[[Principal | Response], None]
+    ) -> Principal | Response | None:
+        refusal = cross_site_refusal(request, self._origins)
+        if refusal is None and self._is_local_only:
+            refusal = unknown_host_refusal(request, self._origins)
+        return refusal or self._identify(request, later)
+
+    def _open_connections(self) -> dict[str, int]:
+        """Return how many are open now, by protocol."""
+        return {
+            **{
+                traffic.protocol_name: int(traffic.open_connections)
+                for traffic in self._broker.metrics.protocols
+            },
+            "http": self.http.clients,
+        }
+
+    def _server_info(self, lake: LakeStatus) -> SummarySources:
+        settings = self._settings
+        return SummarySources(
+            durability=settings.durability,
+            connections=self._open_connections,
+            lake=lake,
+            space=partial(disk_space_of, str(settings.data)),
+        )
+
+    def _send_queue_status(self, exchange: Exchange) -> None:
+        exchange.reply(queue_status(self._broker.engine, exchange.request.params["queue"]))
+
+    def _connect_glovebox(
+        self, socket: UpgradableTransport, incoming: ParsedRequest, extra_input: bytes
+    ) -> ClientConnection | Response:
+        """Continue as a Glovebox client."""
+        request = incoming.request
+        refusal = refuse_upgrade(incoming, self._origins)
+        refusal = refusal or deny_without_permissions(request.principal)
+        if refusal is None and not may_connect(self._authenticator, request.principal):
+            refusal = problem(503, "This user has too many connections: close one, or try later.")
+        if refusal is not None:
+            return refusal
+        asked = parse_connect_headers(request.headers)
+        reader = WebSocket(
+            socket.detach_transport(),
+            self._settings.payload_limit * JSON_CHARS_PER_BYTE + FRAME_OVERHEAD_BYTES,
+        )
+        try:
+            connection = self.glovebox.connect(
+                socket,
+                request.peer,
+                asked.binary,
+                asked.durable,
+                asked.reconnect_as,
+                request.principal,
+                partial(reader.complete_handshake, incoming),
+            )
+        except TaskyardError as error:  # before hands were shaken
+            reader.on_disconnect()
+            return problem(503, f"The session cannot be kept: {error}.")
+        connection.websocket = reader
+        reader.attach_handler(connection, extra_input)
+        return connection
+
+
+def _browser_sessions(
+    settings: Settings, broker: Broker, authenticator: Authenticator
+) -> BrowserSessions | None:
+    """Make the sessions of browsers, where there are users that can log in."""
+    if not authenticator.has_users:
+        return None
+    key = SessionKey(settings.data / KEY_FILE)
+    return BrowserSessions(authenticator, key, broker.clock, settings.session_length)
+
+
+def _send_upgrade_required(exchange: Exchange) -> None:
+    exchange.reply(problem(426, "This address is for WebSockets: ask for an upgrade to one."))

@@ -1,9 +1,7 @@
 """The metrics' page, the Grafana dashboard and the alert rules, held against a real /metrics."""
 
 import json
-import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,11 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from support.lake_server import LakeServer
 from support.process import ServerProcess
 from support.wire import exchange
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ROOT / "tests"
 PACKAGING = ROOT / "packaging"
 METRIC = re.compile(r"\b((?:taskyard|masenko|process)_[a-z_]+)(?:\{([^}]*)\})?")
 GROUPED = re.compile(r"\bby \(([^)]*)\)")
@@ -48,14 +46,7 @@ def work(server: ServerProcess) -> None:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Of a server with all that has metrics; its lake is only acted: see support/fake_lake.py."""
-    directory = tmp_path_factory.mktemp("server")
-    paths = [str(TESTS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    with ServerProcess(
-        directory,
-        *("--lake", str(directory / "lake")),
-        environment={"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-        wrapper=[sys.executable, "-m", "support.lake_server", "follow"],
-    ) as server:
+    with LakeServer(tmp_path_factory.mktemp("server"), "follow") as server:
         work(server)
         yield scrape(server)
 

@@ -23,7 +23,8 @@ from support.doc_sessions import ROOT
 from taskyard.pipeline.spark.session import find_java
 
 _KEPT: Final = ROOT / "build" / "spark-classes"
-_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# One compiler alone gets 48 MB for what it makes; a session that runs all tests needs more.
+_SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 _SILENT: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 # Not for the small program that puts Spark's command line together: its classes are others.
 _SHIM: Final = """\

@@ -297,3 +297,20 @@ def test_the_map_of_the_code_has_every_package_and_names_what_is_there() -> None
     assert mapped == packages
     for name in re.findall(r"`([a-z_]+/[a-z_/]+\.py)`", page):
         assert (root / name).exists() or (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "mutants.md"], ids=name_of)
+def test_the_modules_that_a_page_names_are_there(page: Path) -> None:
+    """A name without its folder is enough."""
+    there = {"/setup.py"} | {
+        f"/{path.relative_to(ROOT)}"
+        for folder in ("src", "tests", "scripts", "benchmarks", "demo")
+        for path in (ROOT / folder).rglob("*.py")
+    }
+    text = page.read_text(encoding="utf-8")
+    written = set(
+        re.findall(r"^(?:cat > )?# ?([a-z_]+\.py)$|^cat > ([a-z_]+\.py)", text, re.MULTILINE)
+    )
+    own = {name for pair in written for name in pair if name}  # that the page has the reader write
+    named = set(re.findall(r"`((?:[a-z_0-9]+/)*[a-z_0-9]+\.py)`", text)) - own
+    assert not {name for name in named if not any(each.endswith(f"/{name}") for each in there)}

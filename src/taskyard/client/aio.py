@@ -14,7 +14,6 @@ from typing import Any, Final, Self, TypeVar, Unpack, cast
 import hiredis
 
 from taskyard.client import api, commands
-from taskyard.client import commands as batching
 from taskyard.client.api import ApiCalls, Pages
 from taskyard.client.async_keeper import AsyncLeaseKeeper
 from taskyard.client.commands import (
@@ -824,13 +823,13 @@ class AsyncClient(AsyncAdministration):
         are given. `ttr`: how long the batch may be out; else for ever. StaleBatch if it was out
         for longer, or the number is neither this one nor the next.
         """
-        return await self._run_call(batching.lease(consumer, number, limit, queues, ttr))
+        return await self._run_call(commands.lease(consumer, number, limit, queues, ttr))
 
     async def read_batch(self, consumer: str, number: int, start: int, count: int) -> list[Job]:
         """The jobs at places `start` to `start + count - 1` of a batch that is held, from 0 on,
         without those that were ended or given back one by one.
         """
-        reading = batching.BatchReader(consumer, number, start, count)
+        reading = commands.BatchReader(consumer, number, start, count)
         while (call := reading.next_call()) is not None:
             await self._run_call(call)
         return reading.jobs
@@ -839,11 +838,11 @@ class AsyncClient(AsyncAdministration):
         """The jobs of the batch have succeeded, and those of the batches before it. `holder`: on
         behalf of a client that has claimed the consumer and is called so.
         """
-        await self._run_call(batching.ack_batch(consumer, upto, holder))
+        await self._run_call(commands.ack_batch(consumer, upto, holder))
 
     async def drop_consumer(self, consumer: str) -> None:
         """Drop a consumer; its jobs return to the queues, uncounted."""
-        await self._run_call(batching.drop(consumer))
+        await self._run_call(commands.drop(consumer))
 
     # Results
 

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from taskyard.client import api, commands
-from taskyard.client import commands as batching
 from taskyard.client.api import ApiCalls, Pages
 from taskyard.client.commands import (
     Call,
@@ -361,8 +360,8 @@ class Client(Administration):
         self._timeout = first_given(timeout, self._address.timeout, DEFAULT_TIMEOUT_S)
         self._patience = first_given(patience, self._address.patience, DEFAULT_PATIENCE_S)
         self._backoff = backoff or Backoff()
-        self.holder = batching.new_holder()  # of what it claims
-        hello = [batching.claim(consumer, self.holder) for consumer in claims]
+        self.holder = commands.new_holder()  # of what it claims
+        hello = [commands.claim(consumer, self.holder) for consumer in claims]
         self._pool = ConnectionPool(self._address, self._timeout, connections, hello)
         self._closed = threading.Event()
         self._heartbeats = heartbeats
@@ -525,13 +524,13 @@ class Client(Administration):
         are given. `ttr`: how long the batch may be out; else for ever. StaleBatch if it was out
         for longer, or the number is neither this one nor the next.
         """
-        return self._run_call(batching.lease(consumer, number, limit, queues, ttr))
+        return self._run_call(commands.lease(consumer, number, limit, queues, ttr))
 
     def read_batch(self, consumer: str, number: int, start: int, count: int) -> list[Job]:
         """The jobs at places `start` to `start + count - 1` of a batch that is held, from 0 on,
         without those that were ended or given back one by one.
         """
-        reading = batching.BatchReader(consumer, number, start, count)
+        reading = commands.BatchReader(consumer, number, start, count)
         while (call := reading.next_call()) is not None:
             self._run_call(call)
         return reading.jobs
@@ -540,11 +539,11 @@ class Client(Administration):
         """The jobs of the batch have succeeded, and those of the batches before it. `holder`: on
         behalf of another client, which has claimed the consumer and is called so.
         """
-        self._run_call(batching.ack_batch(consumer, upto, holder))
+        self._run_call(commands.ack_batch(consumer, upto, holder))
 
     def drop_consumer(self, consumer: str) -> None:
         """Drop a consumer; its jobs return to the queues, uncounted."""
-        self._run_call(batching.drop(consumer))
+        self._run_call(commands.drop(consumer))
 
     # Results
 

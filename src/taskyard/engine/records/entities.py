@@ -1,6 +1,6 @@
 """Records of what the engine keeps beside jobs: queues, values, sessions, consumers and the like.
 
-Layout and version rules are those of records.py.
+Layout and version rules are those of job_lifecycle.py.
 """
 
 from __future__ import annotations
@@ -359,7 +359,7 @@ class ReaderGone(Record):
         put_text(out, self.name)
 
 
-# Records of schedules. Layout and version rules are those of records.py
+# Records of schedules
 
 # Which optional fields the job of a schedule has, and a setting that takes one bit.
 HAS_KEY: Final = 1

@@ -160,7 +160,7 @@ def _clamp_duration(seconds: float) -> float:
     return min(max(seconds, MIN_DURATION_S), _MAX_DURATION_S)
 
 
-# Extends the leases of a blocking client, in a thread that exists while it holds leases
+# The keeper of a blocking client
 
 ExtendLeases: TypeAlias = Callable[[Sequence[tuple[str, float]]], list[float | Refused]]
 
@@ -302,6 +302,3 @@ def _reset_keepers_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_reset_keepers_after_fork)
-
-
-# Extends the leases of an asynchronous client, in a task that exists while it holds leases

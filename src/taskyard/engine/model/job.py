@@ -41,7 +41,7 @@ STATE_NAMES: Final = (
     "limited",
 )
 
-# Dialects: the protocols, as records name them.
+# The protocols, as records name them.
 SYSTEM: Final = 0
 MASENKO: Final = 1
 WORKQ: Final = 2
@@ -416,7 +416,7 @@ class NewJob:
 
 @mypyc_attr(acyclic=True)
 class Origin:
-    """Who caused a record: dialect, user, and the holder's name (connection or worker).
+    """The cause of a record: protocol, user, and the holder's name (connection or worker).
 
     One per connection; its encoded form is copied into each record as it is.
     """

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from taskyard.engine.limits import KeyLimit
 
 
-__all__ = [
-    "HAS_LIMITS",
-    "OVERFLOW_DEAD",
-    "OVERFLOW_REFUSE",
-    "PAUSED",
-    "Queue",
-    "QueueSettings",
-]
-
 _MAX_INTERNED_NAMES: Final = 256  # task names of a queue that are stored once
 
 # Why a fetch may not just take the first job: bits of Queue.restrictions.

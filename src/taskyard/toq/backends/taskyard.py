@@ -59,7 +59,7 @@ def _push_command(queue: str, task: Task, countdown: Countdown) -> Command:
         words += ["UID", task.id.lower()]
     if task.retry and task.tried < task.max_retries:
         words += ["FAILS", _allowed_fails(task)]
-        # For those who fail it in another dialect: our own consumers say when.
+        # For clients that fail it over another protocol: our own consumers say when.
         words += ["BACKOFF", _milliseconds(countdown.first), _milliseconds(countdown.most)]
     else:
         words += ["FAILS", 1]
